@@ -469,10 +469,10 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
     ("changes", "told"),
     [
         ({"solver": "magic"}, "solver is 'magic'.*'fedavg'.*'sqp'"),
-        ({"solver": "fedavg"}, "'fedavg' trains without constraints"),
+        ({"solver": "fedavg"}, "'fedavg' does not support constraints"),
         ({"solver": "sqp", "model": "mlp"}, "'sqp' trains linear models"),
         ({"solver": "sqp", "update_noise": GaussianNoise(0.1)}, "'sqp' cannot protect"),
-        ({"solver": "fpfl", "scope": "local"}, "scope 'local' cannot be had with solver 'fpfl'"),
+        ({"solver": "fpfl", "scope": "local"}, "solver 'fpfl' does not support scope 'local'"),
         ({"model": "mlp", "scope": "both"}, "scope 'both' cannot be had"),
         ({"scope": "near"}, "scope is 'near'"),
         ({"scope": ConstraintScope(), "scope__missing_slices": "ignore"}, "missing_slices is 'ignore'"),

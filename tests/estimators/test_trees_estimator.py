@@ -124,5 +124,5 @@ def test_settings_of_trees_are_selected() -> None:
 def test_a_confidence_is_refused_with_the_solver_that_has_it() -> None:
     tables, labels, sex = people(200)
     constraint = EqualOpportunity(0.2, measure="error", confidence=0.95)
-    with pytest.raises(InputError, match="does not train towards a confidence"):
+    with pytest.raises(InputError, match="does not support confidence"):
         VerticalClassifier(model="trees", constraint=constraint).fit(tables, labels, sensitive_features=sex)

@@ -395,7 +395,7 @@ def test_a_missing_label_is_refused(missing: Any) -> None:
     ("changes", "told"),
     [
         ({"solver": "magic"}, "solver is 'magic'.*'fairvfl'"),
-        ({"solver": "fedbcd"}, "'fedbcd' trains without constraints"),
+        ({"solver": "fedbcd"}, "'fedbcd' does not support constraints"),
         ({"solver": 3}, "solver is 3; give a name such as 'subspace', or an object of .*Subspace"),
         ({"solver__speed": 3}, "FairVFL has no parameter 'speed'"),
         ({"solver__pace": "slow"}, "pace is 'slow'"),

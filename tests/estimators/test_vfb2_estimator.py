@@ -88,7 +88,7 @@ def test_regression_is_ridge_regression() -> None:
 def test_targets_that_are_no_numbers_are_refused(target: Any, told: str) -> None:
     with pytest.raises(DataError, match=told):
         VerticalRegressor().fit(TABLES, target)
-    with pytest.raises(InputError, match="does not take the squared loss"):
+    with pytest.raises(InputError, match="does not support the squared loss"):
         VerticalRegressor(solver="subspace").fit(TABLES, X["a"])
 
 

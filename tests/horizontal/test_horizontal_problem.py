@@ -87,7 +87,7 @@ def test_clients_that_do_not_fit_together_are_refused() -> None:
             horizontal_terms(Job(), clients, **more)
 
     refused("at least one client")
-    refused("two clients are called 'a'", a, a)
+    refused("two clients are named 'a'", a, a)
     narrow = ClientRows("b", X[:, :3], Y, S)
     refused(r"client 'b' has rows of shape \(3,\), client 'a' of shape \(4,\)", a, narrow)
     refused(r"client 'b' has rows of shape \(3,\)", a, server=narrow)

@@ -53,16 +53,16 @@ def test_terms_name_the_solver_and_what_it_trains_under() -> None:
 @pytest.mark.parametrize(
     ("job", "settings", "message"),
     [
-        ({"solver": "fedavg", "constraints": (LossParity(0.0),)}, {}, "trains without constraints"),
-        ({"solver": "fairfed", "constraints": (LossParity(0.0),)}, {}, "trains without constraints"),
+        ({"solver": "fedavg", "constraints": (LossParity(0.0),)}, {}, "does not support constraints"),
+        ({"solver": "fairfed", "constraints": (LossParity(0.0),)}, {}, "does not support constraints"),
         ({"solver": "fedavg", "loss": "squared"}, {}, "loss is 'squared'"),
         ({"solver": "sqp", "loss": "squared"}, {}, "loss is 'squared'"),
         ({"solver": "sqp", "model": "mlp"}, {}, "'sqp' trains linear models"),
-        ({"solver": "prox-al"}, {"protected": True}, "cannot protect what clients send; choose 'fedavg' or"),
-        ({"solver": "fpfl"}, {"scope": ConstraintScope("local")}, "scope 'local' cannot be had with solver 'fpfl'"),
+        ({"solver": "prox-al"}, {"protected": True}, "does not support noise on updates; choose 'fedavg' or"),
+        ({"solver": "fpfl"}, {"scope": ConstraintScope("local")}, "solver 'fpfl' does not support scope 'local'"),
         ({"solver": "fpfl"}, {"scope": ConstraintScope(limits={"server": 0.1})}, "limits or rows of the server's own"),
         ({"solver": "fairalm"}, {"has_server": True}, "choose 'prox-al' or 'sqp'"),
-        ({"solver": "sqp"}, {"has_server": True, "scope": ConstraintScope("local")}, "has no use for"),
+        ({"solver": "sqp"}, {"has_server": True, "scope": ConstraintScope("local")}, "does not use them"),
         ({"solver": "sqp", "options": {"step": 1.0}}, {}, "solver 'sqp' has no option 'step'"),
         ({"solver": "prox-al", "options": {"rho": -1}}, {}, "rho is -1"),
     ],
@@ -82,7 +82,7 @@ def test_a_client_that_is_called_like_what_all_share_is_refused() -> None:
     clients = deal_rows(PROBLEM, [range(30), range(30, 70)])
     for client in clients[:1]:
         object.__setattr__(client, "name", "shared")
-    with pytest.raises(InputError, match="rename it"):
+    with pytest.raises(InputError, match="rename the client"):
         horizontal_terms(Job("sqp"), clients)
     assert horizontal_terms(Job("fedavg"), clients).names == ("c1", "shared")
 

@@ -103,8 +103,8 @@ def test_without_masks_nobody_may_go() -> None:
     ("solver", "changes", "settings", "words"),
     [
         ("sqp", {}, {"scope": ConstraintScope("local")}, "choose scope 'global'"),
-        ("prox-al", {"options": {"participation": 0.7}}, {}, "with masks ask everybody"),
-        ("fedavg", {"options": {"participation": 0.4}}, {}, "has no sum to hide in"),
+        ("prox-al", {"options": {"participation": 0.7}}, {}, "needs all clients in every round"),
+        ("fedavg", {"options": {"participation": 0.4}}, {}, "its sum is not hidden"),
     ],
 )
 def test_where_sums_are_not_enough_masks_are_refused(
@@ -118,5 +118,5 @@ def test_where_sums_are_not_enough_masks_are_refused(
 @pytest.mark.parametrize("protection", ["dealer", "encrypted"])
 def test_what_hides_labels_from_parties_is_not_for_clients(protection: Any) -> None:
     case = Case("sqp")
-    with pytest.raises(InputError, match="clients hold their own labels"):
+    with pytest.raises(InputError, match="horizontal jobs support 'masked' and 'none'"):
         case.train(replace(case.job(), protection=protection, allow_experimental=True))

@@ -113,5 +113,5 @@ def test_the_servers_rows_are_left_out_too() -> None:
 
 
 def test_other_solvers_refuse_it() -> None:
-    with pytest.raises(InputError, match="'prox-al' does not train towards a confidence; choose 'sqp'"):
+    with pytest.raises(InputError, match="'prox-al' does not support confidence; choose 'sqp'"):
         fitted(EqualOpportunity(0.1, confidence=0.9), solver="prox-al")

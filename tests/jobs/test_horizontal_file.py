@@ -121,7 +121,7 @@ def test_noise_at_every_step_is_given_or_found_for_an_epsilon(hospitals: Hospita
     for wrong, told in (
         ({"measure_clip": None}, "privacy.measure_clip is missing"),
         ({"rate": None}, "privacy.rate is missing"),
-        ({"dual_clip": 1.0}, "privacy.dual_clip does not go with"),
+        ({"dual_clip": 1.0}, "privacy.dual_clip is not used with"),
         ({"steps": 0}, "steps is 0"),
     ):
         hospitals.content["privacy"] = {**privacy, "noise_multiplier": 2.0, **wrong}
@@ -193,7 +193,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
     ("change", "told"),
     [
         (section("job", split="diagonal"), "job.split is 'diagonal'; choose 'vertical' or 'horizontal'"),
-        (lambda one: one.content["job"].pop("split"), r"\[\[client\]\] goes with split = \"horizontal\""),
+        (lambda one: one.content["job"].pop("split"), r"\[\[client\]\] needs split = \"horizontal\""),
         (lambda one: one.content.pop("data"), "key data is missing"),
         (lambda one: one.content["data"].pop("label"), "key data.label is missing"),
         (
@@ -204,10 +204,10 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (section("data", colums=["age"]), "unknown key data.colums; did you mean 'columns'"),
         (lyon(limt=0.1), "unknown key client.1.limt; did you mean 'limit'"),
         (section("job", solver="magic"), "solver is 'magic'.*'sqp'"),
-        (section("job", solver="fedavg"), "trains without constraints"),
+        (section("job", solver="fedavg"), "does not support constraints"),
         (section("job", model="logistic"), "key job.model: Input should be 'linear', 'mlp', 'resnet18' or 'trees'"),
         (section("job", scope="near"), "key job.scope"),
-        (section("job", solver="fpfl", scope="local"), "scope 'local' cannot be had with solver 'fpfl'"),
+        (section("job", solver="fpfl", scope="local"), "solver 'fpfl' does not support scope 'local'"),
         (section("job", options={"stp": 1.0}), "job.options: solver 'sqp' has no option 'stp'"),
         (section("job", options={"penalty": "much"}), "job.options: penalty is 'much'"),
         (section("job", max_rounds=0), "max_rounds is 0"),
@@ -216,14 +216,14 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (section("data", sensitive=[]), "compares groups: name the columns in data.sensitive"),
         (section("data", columns=[]), "columns is empty"),
         (section("data", columns=["age", "outcome"]), "columns lists the label 'outcome'"),
-        (section("data", groups={"age": [1, 2]}), "data.groups names 'age'"),
+        (section("data", groups={"age": [1, 2]}), "data.groups has 'age'"),
         (section("data", groups={"sex": ["male"]}), "data.groups.sex"),
         (section("server", limit=0.1, table="x.csv", database="sqlite:///y.db"), r"\[server\]: a table comes from"),
         (lyon(name="ghent"), "two clients are called 'ghent'"),
         (lyon(name="server"), "key client.1.name: a client's name is 'server'"),
         (lyon(name="../x"), "key client.1.name"),
         (lyon(limit=0.1), "'lyon' has a limit of its own, which scope='global' has no use for"),
-        (lyon(table="lyon.libsvm"), "client 'lyon': tables of horizontal jobs have named columns"),
+        (lyon(table="lyon.libsvm"), "client 'lyon': lyon.libsvm has numbered columns"),
         (lambda one: one.client("lyon").pop("table"), "client 'lyon': a table comes from either a file"),
         (section("clock", speeds={"paris": 1.0}), "clock.speeds names 'paris', which is no client"),
         (private(), "either privacy.noise_multiplier or privacy.epsilon"),
@@ -232,7 +232,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (private(clip=None, epsilon=1.0), "privacy.clip is missing"),
         (private(clip=-1.0, epsilon=1.0), "clip is -1.0"),
         (private(dual_clip=None, epsilon=1.0), "privacy.dual_clip is missing"),
-        (private(weight_noise=1.0, epsilon=1.0), "privacy.weight_noise does not go with"),
+        (private(weight_noise=1.0, epsilon=1.0), "privacy.weight_noise is not used with"),
         (private(delta=2.0, epsilon=1.0), "key privacy.delta"),
         (private(mechanism="laplace"), "key privacy.mechanism"),
         (section("privacy", mechanism="gaussian", weight_noise=0.1), None),
@@ -268,14 +268,17 @@ def assign(name: str, **columns: Any) -> Callable[[HospitalJob], None]:
         (assign("turin", height=1.0), "client 'turin': column 'height' is not in the table of client 'ghent'"),
         (assign("lyon", age="old"), "client 'lyon': column 'age' held"),
         (assign("lyon", outcome="dead"), "3 different values over all clients"),
-        (assign("lyon", outcome=1), "different kinds"),
+        (assign("lyon", outcome=1), "different types"),
         (assign("lyon", pressure=np.nan), "client 'lyon': .*pressure"),
         (section("data", label={"column": "outcome", "positive": "sick"}), "positive is 'sick'"),
         (section("data", sensitive=["gender"]), "client 'ghent': there is no column 'gender'"),
         (section("data", groups={"sex": ["female", "other"]}), "'male', which is not among the agreed groups"),
         (section("data", encoder="none.json"), "data.encoder: .*none.json holds no encoder"),
         (section("job", test_fraction=0.999), "client .*: test_fraction = 0.999 holds out all of the"),
-        (private(epsilon=8.0), "privacy.epsilon = 8 cannot be promised: no noise covers means.*which groups occur"),
+        (
+            private(epsilon=8.0),
+            "privacy.epsilon = 8 cannot be guaranteed, because no noise is added to means.*which groups occur",
+        ),
     ],
 )
 def test_tables_that_cannot_be_used_are_refused_and_leave_nothing(
@@ -335,7 +338,7 @@ def test_crossings_can_be_agreed_beforehand(hospitals: HospitalJob) -> None:
     crossing = [f"{wards[0]} × female", f"{wards[0]} × male", f"{wards[1]} × male"]
     groups = {"sex": ["female", "male"], "ward": wards, "ward × sex": crossing}
     hospitals.content["data"]["groups"] = groups
-    with pytest.raises(JobError, match=r"data\.groups names 'ward × sex'"):
+    with pytest.raises(JobError, match=r"data\.groups has 'ward × sex'"):
         hospitals.read()
     hospitals.content["job"]["constraint"] = {"kind": "loss-parity", "epsilon": 0.2, "cross": True}
     finished = hospitals.run()
@@ -549,7 +552,7 @@ def test_passwords_are_not_kept(hospitals: HospitalJob) -> None:
     hospitals.client("lyon")["database"] = "postgresql://me:***@db.example/x"
     changed = hospitals.read()
     trained = HospitalJob(hospitals.folder / "trained").run()
-    with pytest.raises(DataError, match="client 'lyon': the run folder does not keep the password"):
+    with pytest.raises(DataError, match="client 'lyon': run folders do not store database passwords"):
         score_new_clients(trained.folder, changed, base=hospitals.folder)
 
 

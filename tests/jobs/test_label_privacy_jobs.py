@@ -119,7 +119,7 @@ def test_without_a_secret_it_is_a_simulation(job: SmallJob) -> None:
         ({"label_privacy": {"epsilon": -1.0}}, "epsilon"),
         ({"label_privacy": {}}, "label_privacy.epsilon is missing"),
         ({"label_privacy": {"epsilon": 1.0, "delta": 0.1}}, "unknown key job.label_privacy.delta"),
-        ({"solver": "vfb2-sgd", "options": {}, "constraint": []}, "does not run with label_privacy"),
+        ({"solver": "vfb2-sgd", "options": {}, "constraint": []}, "does not support label_privacy"),
     ],
 )
 def test_what_no_job_can_mean_is_refused_when_it_is_read(job: SmallJob, change: dict[str, Any], says: str) -> None:
@@ -130,10 +130,10 @@ def test_what_no_job_can_mean_is_refused_when_it_is_read(job: SmallJob, change: 
 
 def test_a_file_that_is_no_secret_is_refused(job: SmallJob) -> None:
     (job.folder / "bank.secret").write_bytes(b"short")
-    with pytest.raises(JobError, match="holds 5 bytes"):
+    with pytest.raises(JobError, match="has 5 bytes"):
         job.run()
     job.party("bank")["label"]["secret"] = "no such folder/secret"
-    with pytest.raises(JobError, match="cannot be read or made"):
+    with pytest.raises(JobError, match="cannot read or create"):
         job.run("other")
 
 

@@ -42,9 +42,9 @@ def test_labels_are_the_tables_own_values(columns: list[Any], positive: Any, exp
 @pytest.mark.parametrize(
     ("columns", "positive", "told"),
     [
-        ([["no", "no"]], None, r"has 1 different values \('no'\); it needs exactly two"),
+        ([["no", "no"]], None, r"has 1 different values \('no'\), but needs exactly two"),
         ([[1, 2], [3]], None, "has 3 different values"),
-        ([["no", 1]], None, "values of different kinds"),
+        ([["no", 1]], None, "values of different types"),
         ([["no", "yes"]], "maybe", "positive is 'maybe', the values are 'no' and 'yes'"),
         ([["true", "false"]], True, "positive is True, the values are 'false' and 'true'"),
         ([pd.to_datetime(["2020-01-01", "2021-01-01"]).tolist()], None, "holds Timestamp values; labels are text"),
@@ -59,5 +59,5 @@ def test_a_missing_column_or_label_is_told() -> None:
     table, label = pd.DataFrame({"y": ["a", None, np.nan]}), LabelSection(column="y")
     with pytest.raises(DataError, match="label column 'y' has 2 missing values"):
         label_column(table, label, ["y"])
-    with pytest.raises(DataError, match="label column 'y' is not in the table; there is 'x', 'z'"):
+    with pytest.raises(DataError, match="label column 'y' is not in the table, which has 'x', 'z'"):
         label_column(table[[]], label, ["x", "z"])

@@ -162,17 +162,22 @@ def test_files_that_hold_no_pictures_are_refused(file: str, content: Any, messag
 @pytest.mark.parametrize(
     ("section", "key", "value", "message"),
     [
-        ("job", "model", "mlp", 'of pictures it is "resnet18"'),
+        ("job", "model", "mlp", 'use model = "resnet18"'),
         ("job", "solver", "sqp", "sqp"),
         ("job", "device", "fridge", "torch cannot use"),
-        ("data", "columns", ["face"], "the features of this job are pictures"),
-        ("data", "size", 8, "data.file and data.size go together"),
+        ("data", "columns", ["face"], "this job trains on pictures"),
+        ("data", "size", 8, "set data.file .* and data.size .* together"),
         ("data", "crop", 21, "a crop of 21 does not fit"),
         ("data", "label", {"column": "mood", "classes": ["calm", "glad"]}, "three or more labels"),
         ("data", "label", {"column": "mood", "classes": ["calm", "glad", "mad"]}, "unknown label 'sad'"),
-        ("data", "label", {"column": "mood", "classes": MOODS, "positive": "sad"}, "goes with two labels"),
+        ("data", "label", {"column": "mood", "classes": MOODS, "positive": "sad"}, "is for two labels"),
         ("client", 0, {"name": "north", "table": "north.csv"}, "client 'north' has no images"),
-        ("client", 0, {"name": "north", "table": "north.csv", "images": "few.npy"}, "3 pictures in few.npy and 12"),
+        (
+            "client",
+            0,
+            {"name": "north", "table": "north.csv", "images": "few.npy"},
+            "few.npy has 3 pictures, but the table has 12",
+        ),
     ],
 )
 def test_wrong_jobs_are_refused(section: str, key: Any, value: Any, message: str, tmp_path: Path) -> None:

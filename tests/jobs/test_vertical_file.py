@@ -191,7 +191,7 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "no kind": (constraint(epsilon=0.1), ["job.constraint.kind is None"]),
     "list as kind": (constraint(kind=["loss-parity"]), ["job.constraint.kind is ['loss-parity']"]),
     "unknown solver": (put("job", "solver", "sgd"), ["solver is 'sgd'", "'fairvfl'"]),
-    "constraint ignored": (put("job", "solver", "fedbcd"), ["solver 'fedbcd' trains without constraints"]),
+    "constraint ignored": (put("job", "solver", "fedbcd"), ["solver 'fedbcd' does not support constraints"]),
     "option out of range": (put("job", "options", "local_steps", 0), ["job.options: local_steps is 0"]),
     "unknown model": (put("job", "model", "tree"), ["key job.model", "'linear'", "'tree'"]),
     "another split": (put("job", "split", "diagonal"), ["key job.split", "'vertical'"]),

@@ -222,12 +222,12 @@ REFUSED: dict[str, tuple[Callable[[SmallJob], Any], type[InputError], str]] = {
     "missing label": (
         set_key("bank", "label", {"column": "result"}),
         DataError,
-        "party 'bank': label column 'result' is not in the table; there is 'age'",
+        "party 'bank': label column 'result' is not in the table, which has 'age'",
     ),
     "missing group": (
         set_key("bank", "sensitive", ["gender"]),
         DataError,
-        "party 'bank': no sensitive column 'gender'",
+        "party 'bank': there is no sensitive column 'gender'",
     ),
     "mismatching ids": (
         lambda small: small.frames.update(shop=small.frames["shop"].iloc[3:]),

@@ -147,7 +147,7 @@ def test_a_large_epsilon_recovers_fedbcd_exactly(pace: str) -> None:
 
 
 def test_fedbcd_refuses_a_constraint() -> None:
-    with pytest.raises(InputError, match="'fedbcd' trains without constraints"):
+    with pytest.raises(InputError, match="'fedbcd' does not support constraints"):
         train(PROBLEM, EqualOpportunity(0.1), solver="fedbcd")
 
 

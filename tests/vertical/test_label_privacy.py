@@ -212,17 +212,17 @@ def test_a_run_that_goes_on_says_the_same(solver: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"solver": "vfb2-svrg"}, "does not run with label_privacy; choose .subspace"),
+        ({"solver": "vfb2-svrg"}, "does not support label_privacy; choose .subspace"),
         ({"constraints": (EqualOpportunity(0.1, cross=True),)}, "cross=True"),
         ({"constraints": (EqualOpportunity(0.1, confidence=0.9),)}, "confidence"),
-        ({"solver": "trees", "loss": "squared"}, "two values"),
+        ({"solver": "trees", "loss": "squared"}, "needs two classes"),
         ({"label_privacy": {"epsilon": 0.0}}, "epsilon"),
         ({"label_privacy": {"groups": 1.0}}, "give {'epsilon': 1.0}"),
         ({"label_privacy": {"epsilon": 1.0, "delta": 1e-5}}, "no others than"),
         ({"label_privacy": {"epsilon": 1.0, "finish": "yes"}}, "finish"),
         (
             {"solver": "fairvfl", "model": "mlp", "label_privacy": {"epsilon": 1.0, "finish": True}},
-            "for linear parties",
+            "finish supports linear models",
         ),
         ({"label_privacy": 1.0}, "label_privacy is 1.0"),
     ],
@@ -237,10 +237,10 @@ def test_what_would_tell_more_is_refused(settings: dict[str, Any], why: str) -> 
     [
         (
             lambda problem: train(problem, None, BLOCKS, (0, 1), solver="subspace", label_privacy=ASKED),
-            "one active party",
+            "exactly one active party",
         ),
         (lambda problem: weighted(problem), "sample_weight"),
-        (lambda problem: warm(problem), "begins anew"),
+        (lambda problem: warm(problem), "does not support warm_start"),
     ],
 )
 def test_who_else_would_be_told_is_refused(attempt: Callable[[Problem], Any], why: str) -> None:

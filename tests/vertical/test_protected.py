@@ -213,8 +213,8 @@ def test_sums_are_the_default_where_there_are_several_to_be_summed() -> None:
     ("parts", "job", "why"),
     [
         (["active", "passive"], {"protection": "masked"}, "hides nothing"),
-        (["active", "active", "passive"], {"protection": "dealer"}, "one active party"),
-        (["active", "passive"], {"protection": "dealer", "solver": "trees"}, "does not run with protection"),
+        (["active", "active", "passive"], {"protection": "dealer"}, "exactly one active party"),
+        (["active", "passive"], {"protection": "dealer", "solver": "trees"}, "does not support protection"),
         (["active", "passive"], {"protection": "dealer", "model": "mlp"}, "linear models with pace"),
         (["active", "passive"], {"protection": "secret"}, "choose one of"),
     ],

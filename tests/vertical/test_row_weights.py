@@ -116,5 +116,5 @@ def test_exact_rates_are_met_as_people_are_counted() -> None:
 
 @pytest.mark.parametrize("solver", ["vfb2-sgd", "vfb2-svrg", "vfb2-saga"])
 def test_solvers_that_draw_rows_refuse(solver: str) -> None:
-    with pytest.raises(InputError, match=r"counts all rows alike; choose 'subspace' or .*'fedbcd'"):
+    with pytest.raises(InputError, match=r"does not support sample_weight; choose 'subspace' or .*'fedbcd'"):
         train(PROBLEM, solver=solver, blocks=BLOCKS, runtime={"sample_weight": TIMES.astype(float)})

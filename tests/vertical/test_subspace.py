@@ -231,7 +231,7 @@ def test_starting_weights_of_another_size_are_refused() -> None:
 
 
 def test_neural_parties_and_silly_histories_are_refused() -> None:
-    with pytest.raises(InputError, match="takes linear parties, not 'mlp' ones"):
+    with pytest.raises(InputError, match="needs model 'linear', not 'mlp'"):
         subspace(small(), model="mlp")
     with pytest.raises(InputError, match="history is -1"):
         Subspace(history=-1)

@@ -78,7 +78,7 @@ def test_what_these_rows_cannot_prove_is_said_with_what_they_can() -> None:
 
 
 def test_other_solvers_refuse_it() -> None:
-    with pytest.raises(InputError, match="'fairvfl' does not train towards a confidence; choose 'subspace'"):
+    with pytest.raises(InputError, match="'fairvfl' does not support confidence; choose 'subspace'"):
         fitted(EqualOpportunity(0.1, confidence=0.9), solver="fairvfl")
 
 

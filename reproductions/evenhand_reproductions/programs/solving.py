@@ -34,14 +34,14 @@ Clients = Sequence[Program] | Mapping[str, Program]
 
 @dataclass(frozen=True, eq=False)
 class DealtProgram:
-    """A program dealt to clients, checked to fit together.
+    """A program split over clients, checked for consistency.
 
     Attributes
     ----------
     clients
         f_i, c_i and summands of the shared inequalities, by name.
     server
-        c_0, with data of the server's own.
+        c_0, over the server's own data.
     shared
         Bounds of the inequalities that all clients have summands of.
     regulariser
@@ -168,7 +168,7 @@ def _named(clients: Clients) -> dict[str, Program]:
     for name in clients:
         check_name("client", name)
         if name == SHARED:
-            raise InputError(f"a client is called {SHARED!r}, which is a reserved name; rename the client")
+            raise InputError(f"a client is named {SHARED!r}, which is reserved; rename the client")
     return dict(sorted(clients.items()))
 
 

@@ -67,8 +67,9 @@ def audit_run(folder: RunFolder, coalitions: Sequence[Sequence[str]] = ()) -> Au
             audit, found = _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions)
     if found.rounds != recorded["rounds"] or _apart(found.objective, recorded["objective"]) > REPEATS:
         raise RunError(
-            f"{folder.path} cannot be audited: repeated, the run ends at {found.objective:.9g} after "
-            f"{found.rounds} rounds, not at {recorded['objective']} after {recorded['rounds']}; the tables have changed"
+            f"{folder.path} cannot be audited: the repeated run has objective {found.objective:.9g} after "
+            f"{found.rounds} rounds, but the recorded run has {recorded['objective']} after {recorded['rounds']}; "
+            "the tables have changed"
         )
     return audit
 
@@ -123,7 +124,7 @@ REHEARSED_ROUNDS: Final = 12
 
 
 def read_planned(path: Path) -> JobFile | AnyJob:
-    """A job in one process, or between organisations. The latter does not name any table."""
+    """A job in one process, or a job between organisations, which names no tables."""
     content = read_toml(path)
     sections = [one for name in ("party", "client") for one in content.get(name, ()) if isinstance(one, dict)]
     if sections and not any({"table", "database"} & one.keys() for one in sections):
@@ -134,7 +135,7 @@ def read_planned(path: Path) -> JobFile | AnyJob:
 def plan_of(job: JobFile | AnyJob) -> list[PlannedMessage]:
     """List the messages that a job would send, from its terms alone; no table is opened.
 
-    The run is rehearsed on made-up rows for some rounds, and its messages are listed.
+    The job is run on synthetic rows for a few rounds, and its messages are listed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -156,13 +157,13 @@ def _made_up(rows: int, seed: int) -> tuple[Array, Array]:
 
 
 def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
-    """Return made-up groups: each attribute has two, and each group occurs with both labels."""
+    """Return synthetic groups: two for each attribute, and both labels in each group."""
     places = np.arange(rows)
     return pd.DataFrame({name: (places >> shift) & 1 for shift, name in enumerate(names)}) if names else None
 
 
 class _MadeUpRows:
-    """A party's rows in a rehearsal, by number: no table is opened."""
+    """A party's synthetic rows for listing messages; no table is opened."""
 
     def __init__(self, ids: pd.Index | int, number: int, sensitive: Sequence[str]) -> None:
         self._ids, self._sensitive = ids, sensitive
@@ -188,7 +189,7 @@ class _MadeUpRows:
 def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     if trained.label_privacy is not None:
-        # The messages do not depend on ε, but randomised responses would swamp slices of so few rows.
+        # The messages do not depend on ε. So few rows would have empty slices after randomised response.
         trained = replace(trained, label_privacy=replace(trained.label_privacy, epsilon=REHEARSED_EPSILON, groups=None))
     between = job if isinstance(job, FederationJob) else None
     parts: dict[str, Part]
@@ -216,7 +217,7 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
 
 
 def _then_score(steps: Steps[Any], role: Role | Callable[..., Role]) -> Steps[Any]:
-    """Add the measuring of the model to a participant's steps, as between organisations."""
+    """Append the steps that measure the trained model, as in jobs between organisations."""
     end = yield from steps
     yield role if isinstance(role, Role) else role(model=end.model)
     return end

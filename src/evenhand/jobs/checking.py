@@ -88,7 +88,7 @@ def _require_extras(job: JobFile) -> None:
             raise MissingExtraError(f"solver {trained.solver!r} with model {trained.model!r}", extra) from error
 
 
-# -- what training would get
+# -- the tables as training would use them
 
 
 def _parties(tables: VerticalTables, problems: Problems) -> Checkup:
@@ -145,7 +145,7 @@ def _groups(rows: QualityRows, train: Any) -> list[GroupFound]:
     return found
 
 
-# -- one by one
+# -- each part on its own
 
 
 def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> Checkup:

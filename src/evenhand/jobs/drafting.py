@@ -124,7 +124,9 @@ def draft_job(
     """Guess what is not given; if that fails, raise an error that names the option to use."""
     names = [table.name for table in tables]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"two files are called {twice[0]!r}; a party is called by its file, so names must differ")
+        raise InputError(
+            f"two files are named {twice[0]!r}; parties are named after their files, so rename one of them"
+        )
     columns = [set(map(str, table.frame.columns)) for table in tables]
     if split is None:
         split = "horizontal" if len(tables) > 1 and all(one == columns[0] for one in columns) else "vertical"
@@ -140,7 +142,7 @@ def draft_job(
     groups = _groups(frame, {label, *ids.values()}) if sensitive is None else list(sensitive)
     for name in groups:
         if name not in frame.columns:
-            raise InputError(f"{holder} has no column {quoted(name)} for groups; there is {listed(frame.columns)}")
+            raise InputError(f"{holder} has no column {quoted(name)} for groups; it has {listed(frame.columns)}")
     beside = {label, *groups}
     typed = [
         table.with_types(
@@ -170,9 +172,9 @@ def _ids(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
         if least > best[0]:
             best = least, chosen
     if not best[1]:
-        wanted = f"the column {quoted(given)}" if given else "a column with one value for each row, shared by all"
+        wanted = f"the column {quoted(given)}" if given else "a column of unique values that all tables share"
         owners = ", ".join(table.name for table in tables)
-        raise InputError(f"no id was found: {wanted} is needed in {owners}; name it with --id")
+        raise InputError(f"no id column was found in {owners}: it must be {wanted}; name it with --id")
     return best[1]
 
 
@@ -193,7 +195,7 @@ def _same_id(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
     unique = [set(_unique_columns(table, None)) for table in tables]
     common = [str(name) for name in tables[0].frame.columns if all(str(name) in one for one in unique)]
     if given is not None and given not in common:
-        raise InputError(f"--id {given}: it has no value of its own for each row of every table")
+        raise InputError(f"--id {given}: the column must be in every table and have a different value in each row")
     texts = [one for one in common if is_text(tables[0].frame[one])]
     chosen = given or next(iter(texts), None)
     return {} if chosen is None else {table.name: chosen for table in tables}
@@ -218,7 +220,7 @@ def _label(tables: Sequence[DraftTable], ids: Mapping[str, str], given: str | No
     if len({name for _, name in found}) == 1:
         return found[0]
     choice = f"columns with two values are {listed(name for _, name in found)}" if found else "no column has two values"
-    raise InputError(f"which column is to be predicted cannot be told ({choice}); name it with --label")
+    raise InputError(f"cannot guess the label column ({choice}); name it with --label")
 
 
 def _words(name: str) -> list[str]:
@@ -235,7 +237,7 @@ def _groups(frame: pd.DataFrame, taken: set[str]) -> list[str]:
     ]
 
 
-# -- as text
+# -- the text of the job file
 
 
 def draft_text(draft: Draft, base: Path) -> str:

@@ -63,8 +63,8 @@ def require_password(database: Address | None) -> None:
     """Refuse an address from a run folder if its password was removed."""
     if database is not None and database.lacks_password:
         raise DataError(
-            "the run folder does not keep the password of its database; say where the new rows are with a job "
-            "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
+            "run folders do not store database passwords; name the new rows with a job file (--job) or a table "
+            "(--table), or write the password as ${NAME} in the job file before training"
         )
 
 
@@ -82,7 +82,7 @@ def read_job(path: Path) -> JobFile:
         said = quoted(shown_file(split) if isinstance(split, str) else split)
         raise JobError(f"{path}: key job.split is {said}; choose 'vertical' or 'horizontal'")
     if "client" in content:
-        raise JobError(f'{path}: [[client]] goes with split = "horizontal" in [job]')
+        raise JobError(f'{path}: [[client]] needs split = "horizontal" in [job]')
     return parse_vertical(content, str(path))
 
 

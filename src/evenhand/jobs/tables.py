@@ -116,7 +116,7 @@ def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str])
     """Return a table's labels; refuse missing values. `names` lists all columns for the error message."""
     where = f"label column {label.column!r}"
     if label.column not in table.columns:
-        raise DataError(f"{where} is not in the table; there is {listed(names)}")
+        raise DataError(f"{where} is not in the table, which has {listed(names)}")
     values: pd.Series = table[label.column]
     if missing := int(values.isna().sum()):
         raise DataError(f"{where} has {missing} missing values; drop those rows")
@@ -134,11 +134,13 @@ def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = ""
     where, positive = f"label column {label.column!r}", label.positive
     found: set[Any] = set().union(*(values.unique().tolist() for values in columns))
     if len({type(value) for value in found}) > 1:
-        raise DataError(f"{where} holds values of different kinds, such as {listed(found, most=3)}; make them one")
+        raise DataError(
+            f"{where} has values of different types, such as {listed(found, most=3)}; convert them to one type"
+        )
     classes = sorted(found)
     if len(classes) != 2:
         raise DataError(
-            f"{where} has {len(classes)} different values{over} ({listed(classes, most=5)}); it needs exactly two"
+            f"{where} has {len(classes)} different values{over} ({listed(classes, most=5)}), but needs exactly two"
         )
     if not isinstance(classes[0], (str, int, float)):
         raise DataError(f"{where} holds {type(classes[0]).__name__} values; labels are text, numbers, true or false")

@@ -1,6 +1,6 @@
-"""The registry of solvers: one class of entry for both splits, and a class with the options of each solver.
+"""The registry of solvers for both splits, with an options class for each solver.
 
-An estimator takes a solver by name or as an object of its class, whose parameters a grid can tune:
+An estimator takes a solver by name or as an object of its options class, so that a grid can tune the options:
 ``VerticalClassifier(solver=Subspace(history=8))`` has the parameter ``solver__history``.
 """
 

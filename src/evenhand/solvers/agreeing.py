@@ -1,12 +1,12 @@
-"""How clients come to terms: each sums up its rows, and nothing but the summaries is put together.
+"""Agree on the terms of a horizontal run: each client summarises its rows, and the server combines the summaries.
 
-The exchanges, in this order; each client says a summary and is told what came of everybody's:
+There are up to three exchanges, in this order. In each, every client sends a summary and receives the combined result:
 
-1. what rows are like: shape, labels and groups that occur;
-2. which crossings of groups occur, where a constraint crosses attributes that nobody has agreed on;
-3. how many rows each slice of the inequalities has, where the solver weighs everybody's rows from the start.
+1. the shape of the rows, and the labels and groups that occur;
+2. the crossings of groups that occur, if a constraint crosses attributes without agreed values;
+3. the number of rows in each slice of the inequalities, if the solver weights all clients' rows from the start.
 
-A client takes part by `say`, the server by `combine`; `training/horizontal_steps.py` sends the summaries as messages.
+Clients run `say`, and the server runs `combine`; `training/horizontal_steps.py` sends the summaries as messages.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from evenhand.solvers.checking import check_terms
 from evenhand.solvers.registry import HORIZONTAL, choose_solver
 
 Saying: TypeAlias = Generator[Summary, Summary, None]
-"""Summaries of one client; each is answered by what came of everybody's."""
+"""Generator of one client's summaries; it is sent the combined summary after each."""
 Combining: TypeAlias = Generator[Combine, Summary, HorizontalTerms]
-"""What makes one summary of everybody's; each is answered by what it made. The terms come out at the end."""
+"""Generator of functions that combine summaries; it is sent the combined summary after each, and returns the terms."""
 
 
 @dataclass(frozen=True)
 class KnownBefore:
-    """What is known of the rows before any client says anything.
+    """What is known about the rows before any client sends a summary.
 
     Attributes
     ----------
     groups
-        The values each sensitive attribute may take; None takes those that occur.
+        The possible values of each sensitive attribute; None takes those that occur.
     classes
-        Number of classes, if labels are class indices; None finds out.
+        Number of classes, if labels are class indices; None determines it from the labels.
     simulated
-        Whether all clients are in one process. What is protected is then not said, and slices that nobody counts are
-        checked all the same.
+        Whether all clients are in one process. Protected statistics are then not sent, but slices that nobody counts
+        are still checked.
     """
 
     groups: Mapping[str, Sequence[Hashable]] | None = None
@@ -68,7 +68,7 @@ class KnownBefore:
     simulated: bool = False
 
     def leaves_unsaid(self, draft: HorizontalTerms) -> bool:
-        """Whether clients say nothing of their labels and groups: what they send is protected, and all is agreed."""
+        """Whether clients send nothing about labels and groups: updates are protected, and values are agreed."""
         return self.simulated and draft.protected and self.groups is not None
 
 
@@ -81,9 +81,9 @@ def draft_terms(
     two_classes: bool = True,
     server_rows: bool = False,
 ) -> HorizontalTerms:
-    """Return what can be offered before anything is known of anybody's rows."""
+    """Return the terms as far as they are known before any client sends a summary."""
     if len(set(names)) < len(names):
-        raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
+        raise DataError(f"two clients are named {next(name for name in names if names.count(name) > 1)!r}")
     solver = choose_solver(
         job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
     )
@@ -92,11 +92,11 @@ def draft_terms(
     return HorizontalTerms(named, participants, 0, {}, (), None, protected, scope, server_rows)
 
 
-# -- a client's part
+# -- the client's part
 
 
 def say(draft: HorizontalTerms, known: KnownBefore, rows: ClientRows) -> Saying:
-    """Say what the terms are made from, with a client's own rows."""
+    """Yield a client's summaries of its own rows."""
     constraints, own = draft.job.constraints, summarise(rows)
     given = None if known.groups is None else _plain_groups(known.groups)
     if known.leaves_unsaid(draft):
@@ -105,7 +105,7 @@ def say(draft: HorizontalTerms, known: KnownBefore, rows: ClientRows) -> Saying:
     else:
         said = dict(own.to_plain())
         if draft.protected and given is not None:
-            # Nothing but the number of columns, which everybody knows from the encoder.
+            # Send only the number of columns, which all clients know from the encoder.
             said |= {"labels": [-1.0, 1.0], "groups": given}
         told = (yield said)["groups"]
     groups = held_values(told, [rows])
@@ -129,17 +129,16 @@ def combine(
     *,
     warns: bool = True,
 ) -> Combining:
-    """Make the terms of what clients say.
+    """Combine the clients' summaries into terms.
 
     Parameters
     ----------
     server
-        Rows of the server's own.
+        The server's own rows.
     everybody
-        In a simulation, all clients' rows by name, in the order of names: for checks and warnings that a deployment
-        cannot make.
+        In a simulation, all clients' rows in the order of names, for checks and warnings that a deployment cannot make.
     warns
-        Whether to warn of small slices, where everybody's rows are here.
+        Whether to warn about small slices in a simulation.
     """
     here = everybody or {}
     heard: dict[str, RowsSummary] = {}
@@ -180,7 +179,7 @@ def combine(
 
         yield count
     elif here:
-        # Nobody is told how many rows there are: an empty slice is refused here, where it can be seen.
+        # No participant is told the number of rows: refuse an empty slice here, where all rows are visible.
         counts |= {name: count_slices(one.agreed(groups), rows) for name, one in here.items()}
         _counted(draft, counts, 0)
     if warns and here:
@@ -189,14 +188,14 @@ def combine(
 
 
 def _common(summaries: Sequence[RowsSummary], known: KnownBefore, crosses: bool) -> Summary:
-    """What clients' rows have in common."""
+    """Shape, labels and groups over all clients' rows."""
     given = None if known.groups is None else {name: tuple(one) for name, one in _plain_groups(known.groups).items()}
     shape, agreed = common_shape(summaries), common_groups(summaries, given, crosses=crosses)
     return {"shape": list(shape), "classes": common_classes(summaries, known.classes), "groups": _plain_groups(agreed)}
 
 
 def _counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:
-    """Return the terms with everybody's rows counted; `counts` are by client, and the server's own if it has rows."""
+    """Return the terms with row counts; `counts` has each client's counts, and the server's if it has rows."""
     scope, rows = draft.scope, draft.inequalities
     total = total_counts({name: counts[name] for name in draft.names}, draft.shared_inequalities)
     missing = {}
@@ -213,15 +212,15 @@ def _crosses(draft: HorizontalTerms) -> bool:
 
 
 def _plain_groups(groups: Groups) -> dict[str, list[Any]]:
-    """Groups as JSON has them."""
+    """Return groups as JSON values."""
     return {name: [plain(value) for value in values] for name, values in groups.items()}
 
 
 def held_values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) -> dict[str, tuple[Hashable, ...]]:
-    """Return groups as tables hold them, where JSON only has their names."""
+    """Return groups as table values, from the text that JSON holds."""
     found: dict[str, tuple[Hashable, ...]] = {}
     for name, values in groups.items():
-        # A crossing that nobody has as a column is text already.
+        # A crossing is not a column of the table, and is already text.
         columns = [one.groups[name] for one in clients if one.groups is not None and name in one.groups]
         held = {plain(value): value for column in columns for value in column.unique()}
         found[name] = tuple(held.get(value, value) for value in values)
@@ -229,7 +228,7 @@ def held_values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRow
 
 
 def _warn_of_small_slices(terms: HorizontalTerms, counts: Mapping[str, SliceCounts]) -> None:
-    """Of everybody's rows, or the server's, for a global constraint; of each client's for a local one."""
+    """Warn about small slices: of all rows (or the server's) for global constraints, of each client's for local."""
     crossed = terms.groups if _crosses(terms) else {}
     holders = {} if terms.scope.scope == "global" else {name: counts[name] for name in terms.names}
     if terms.scope.scope != "local":

@@ -26,7 +26,7 @@ _LAYERS: Final[dict[tuple[Split, Protection], tuple[Vocabulary, ...]]] = {
     ("vertical", "encrypted"): (protected.MASKS, protected.CIPHERTEXTS),
     ("horizontal", "masked"): (masked.VOCABULARY,),
 }
-"""The messages of the layers that protect a solver's roles."""
+"""Messages of the layers that protect a solver's roles."""
 _LABELS: Final = Vocabulary(agree.LABELS)
 _SUMMARIES: Final = Vocabulary(agree.SUMMARY, agree.AGREED)
 
@@ -69,12 +69,12 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
 
 
 def announced_for_scores() -> list[Vocabulary]:
-    """Return the messages that are sent when a finished vertical run is asked for scores of new people."""
+    """Return the messages that are sent when a finished vertical run scores new rows."""
     return [enrol.VOCABULARY, asking.VOCABULARY, scoring.VOCABULARY]
 
 
 def vocabularies() -> list[Vocabulary]:
-    """Return all vocabularies there are, each once: before, during and after training."""
+    """Return all vocabularies once: before, during and after training."""
     solvers: Sequence[Solver[Any, Any]] = [*VERTICAL.values(), *HORIZONTAL.values()]
     found = [
         *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, agree.VOCABULARY, key_exchange.VOCABULARY),

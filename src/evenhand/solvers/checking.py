@@ -1,4 +1,4 @@
-"""Refuse what a job's solver would ignore, before data are looked at."""
+"""Refuse settings that a job's solver would ignore, before any data is read."""
 
 from __future__ import annotations
 
@@ -31,10 +31,15 @@ def check_job(
     """
     solver = find(split, solver_name(job) if split == "vertical" else job.solver)
     if job.constraints and not solver.takes_constraints:
-        raise InputError(f"solver {job.solver!r} trains without constraints; choose another, or drop the constraint")
+        raise InputError(
+            f"solver {job.solver!r} does not support constraints; choose another solver, or remove the constraint"
+        )
     if not solver.takes_confidence and any(one.level is not None for one in job.constraints):
         choices = able(split, "takes_confidence")
-        raise InputError(f"solver {job.solver!r} does not train towards a confidence; choose {choices}, or drop it")
+        raise InputError(
+            f"solver {job.solver!r} does not support confidence; choose {choices}, or remove "
+            "confidence from the constraint"
+        )
     if split == "vertical":
         _check_vertical(job, solver)
     else:
@@ -45,13 +50,15 @@ def check_job(
 def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
     if job.loss not in solver.losses:
         named = able("vertical", "losses", job.loss)
-        raise InputError(f"solver {job.solver!r} does not take the {job.loss} loss; choose {named}")
+        raise InputError(f"solver {job.solver!r} does not support the {job.loss} loss; choose {named}")
     if job.model not in solver.models:
-        raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
+        raise InputError(
+            f"solver {job.solver!r} needs model {' or '.join(map(repr, solver.models))}, not {job.model!r}"
+        )
     solver.settings(job)
     if job.protection not in ("auto", *solver.protections):
         choices = able("vertical", "protections", job.protection)
-        raise InputError(f"solver {job.solver!r} does not run with protection {job.protection!r}; choose {choices}")
+        raise InputError(f"solver {job.solver!r} does not support protection {job.protection!r}; choose {choices}")
     if job.protection not in ("auto", "none") and (
         job.model != "linear" or job.options.get("pace", "exact") != "exact"
     ):
@@ -61,34 +68,36 @@ def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
 
 
 def check_takes_weights(job: Job) -> None:
-    """Refuse sample weights where the vertical job's solver would ignore them, or where they might tell labels."""
+    """Refuse sample weights if the vertical job's solver ignores them, or if they may reveal labels."""
     if job.label_privacy is not None:
-        raise InputError("label_privacy and sample_weight: weights may follow from labels, and would show them")
+        raise InputError("label_privacy does not support sample_weight: weights may reveal labels")
     if not check_job(job, "vertical").takes_weights:
         choices = [name for name, one in VERTICAL.items() if one.takes_weights and job.loss in one.losses]
         raise InputError(
-            f"solver {solver_name(job)!r} counts all rows alike; choose {' or '.join(map(repr, choices))}, or leave "
-            "weights out"
+            f"solver {solver_name(job)!r} does not support sample_weight; choose {' or '.join(map(repr, choices))}, or "
+            "remove the weights"
         )
 
 
 def _check_label_privacy(job: Job, solver: Solver[Any, Any]) -> None:
-    """Refuse what would tell more of labels than their randomised responses do."""
+    """Refuse settings that would reveal more about labels than their randomised responses do."""
     if not solver.takes_label_privacy:
         choices = able("vertical", "takes_label_privacy")
-        raise InputError(f"solver {solver.name!r} does not run with label_privacy; choose {choices}")
+        raise InputError(f"solver {solver.name!r} does not support label_privacy; choose {choices}")
     if job.label_privacy is not None and job.label_privacy.finish and (job.model == "mlp" or "monotone" in job.options):
         raise InputError(
-            "label_privacy: finish is for linear parties, and trees without monotone columns; leave it out"
+            "label_privacy: finish supports linear models, and trees without monotone columns; remove finish"
         )
     if job.loss != "logistic":
-        raise InputError(f"label_privacy is for labels of two values; the {job.loss} loss has numbers")
+        raise InputError(f"label_privacy needs two classes, but the {job.loss} loss takes any numbers")
     if any(one.level is not None for one in job.constraints):
-        raise InputError("label_privacy and a constraint's confidence: what answers say proves nothing; drop either")
+        raise InputError(
+            "label_privacy does not support confidence: randomised responses prove nothing; remove one of them"
+        )
     if any(one.crosses for one in job.constraints):
         raise InputError(
-            "label_privacy and cross=True: which crossings are compared follows from the true labels, and everybody is "
-            "told; cross the attributes in a column of your own"
+            "label_privacy does not support cross=True: the compared crossings depend on the true labels, and all "
+            "participants learn them; add a column with the crossed attributes instead"
         )
 
 
@@ -97,31 +106,33 @@ def _check_horizontal(
 ) -> None:
     name = solver.name
     if job.loss not in solver.losses:
-        raise InputError(f"loss is {job.loss!r}; horizontal solvers train with 'logistic' (softmax for class indices)")
+        raise InputError(
+            f"loss is {job.loss!r}; horizontal solvers support only 'logistic' (softmax for class indices)"
+        )
     if job.label_privacy is not None:
-        raise InputError("label_privacy is for parties that hold columns; clients protect what they send by noise")
+        raise InputError("label_privacy is for vertical jobs; in horizontal jobs use update_noise")
     if job.model not in solver.models:
         kind = "trees; choose model 'trees'" if solver.models == ("trees",) else "linear models; choose model 'linear'"
         raise InputError(f"solver {name!r} trains {kind}, or another solver")
     if protected and not solver.takes_noise:
         raise InputError(
-            f"solver {name!r} cannot protect what clients send; choose {able('horizontal', 'takes_noise')}"
+            f"solver {name!r} does not support noise on updates; choose {able('horizontal', 'takes_noise')}"
         )
     _check_masks(job, solver, scope)
     local_scope = scope.scope not in solver.scopes
     if local_scope or (scope.limits and len(solver.scopes) == 1) or (has_server and not solver.takes_server_rows):
         asked = f"scope {scope.scope!r}" if local_scope else "limits or rows of the server's own"
         raise InputError(
-            f"{asked} cannot be had with solver {name!r}, which trains under constraints over everybody's rows; choose "
+            f"solver {name!r} does not support {asked}: its constraints are over all clients' rows; choose "
             f"{able('horizontal', 'takes_server_rows')}"
         )
     if has_server and scope.scope == "local":
-        raise InputError("the server has rows, which scope='local' has no use for; choose 'global' or 'both'")
+        raise InputError("the server has rows, but scope='local' does not use them; choose 'global' or 'both'")
     solver.settings(job)
 
 
 def _check_masks(job: Job, solver: Solver[Any, Any], scope: ConstraintScope) -> None:
-    """Refuse masks where the server needs more than sums."""
+    """Refuse masking if the server needs more than sums."""
     if job.protection in ("auto", "none"):
         return
     if job.protection not in solver.protections:
@@ -129,20 +140,19 @@ def _check_masks(job: Job, solver: Solver[Any, Any], scope: ConstraintScope) -> 
             choices = able("horizontal", "protections", "masked")
             raise InputError(f"solver {solver.name!r} does not run with protection 'masked'; choose {choices}")
         raise InputError(
-            f"protection {job.protection!r} hides labels from parties that hold other columns; clients hold their own "
-            "labels: choose 'masked' or 'none'"
+            f"protection {job.protection!r} is for vertical jobs; horizontal jobs support 'masked' and 'none'"
         )
     if scope.scope != "global":
         raise InputError(
-            f"scope is {scope.scope!r}: a constraint over one client's rows needs that client's own answer; with "
-            "protection 'masked' choose scope 'global'"
+            f"scope is {scope.scope!r}, but a constraint over one client's rows needs unmasked values of that client; "
+            "with protection 'masked' choose scope 'global'"
         )
     if solver.name == "prox-al" and solver.settings(job).participation < 1.0:
-        raise InputError("prox-al keeps the last answer of clients that are not asked; with masks ask everybody")
+        raise InputError("with protection 'masked', prox-al needs all clients in every round")
 
 
 def check_terms(terms: HorizontalTerms) -> None:
-    """Refuse terms that the solver cannot train on, or constraints that the data give no meaning."""
+    """Refuse terms that the solver cannot train on, and constraints that are undefined on these data."""
     job, names = terms.job, terms.names
     solver = check_job(
         job,
@@ -154,16 +164,20 @@ def check_terms(terms: HorizontalTerms) -> None:
     if terms.only_sums:
         drawn = round(getattr(solver.settings(job), "participation", 1.0) * len(names))
         if drawn < 2:
-            raise InputError(f"{max(drawn, 1)} client is asked at a time, and has no sum to hide in; ask two or more")
+            raise InputError(
+                f"only {max(drawn, 1)} client takes part in a round, so its sum is not hidden; use two or more"
+            )
     terms.scope.check(job.constraints, names)
     if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
         raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")
     if len(solver.scopes) > 1 and SHARED in names:
-        raise InputError(f"a client is called {SHARED!r}, which is what {job.solver!r} calls rows of all; rename it")
+        raise InputError(
+            f"a client is named {SHARED!r}, which {job.solver!r} uses for shared inequalities; rename the client"
+        )
     if solver.needs_groups and not terms.groups:
-        raise DataError(f"{job.solver} compares groups: every client needs its sensitive attributes")
+        raise DataError(f"{job.solver} compares groups: every client needs sensitive attributes")
     for row in terms.inequalities if terms.classes is not None else ():
         if row.measure.name != "loss":
-            raise ConstraintError(f"{row}: with more than two classes a row can only be of measure 'loss'")
+            raise ConstraintError(f"{row}: with more than two classes only measure='loss' is supported")
         if any(part.label is not None for _, part in row.terms):
-            raise ConstraintError(f"{row} names a label ±1, but the labels are class indices; use loss-parity")
+            raise ConstraintError(f"{row} refers to labels ±1, but the labels are class indices; use loss-parity")

@@ -1,4 +1,4 @@
-"""The solvers of both splits by name. Being listed here puts a solver under the contract suites.
+"""The solvers of both splits by name. The contract test suites cover every solver listed here.
 
 `choose_solver` picks the solver of a job that names none.
 """
@@ -59,7 +59,7 @@ def find(split: Split, name: str) -> Solver[Any, Any]:
 
 
 def able(split: Split, field: str, value: Any = True) -> str:
-    """Name the solvers of a split that a field allows something, for errors: its value is `value`, or contains it."""
+    """Name the solvers of a split for error messages: those with a field equal to `value`, or containing it."""
 
     def allows(solver: Solver[Any, Any]) -> bool:
         found = getattr(solver, field)
@@ -72,7 +72,7 @@ _OF_MODEL: Final = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees"}
 
 
 def solver_name(job: Job) -> str:
-    """Return the name of a vertical job's solver; ``"auto"`` is the one for the parties' model."""
+    """Return the name of a vertical job's solver; ``"auto"`` chooses the solver for the job's model."""
     return _OF_MODEL.get(job.model, "subspace") if job.solver == "auto" else job.solver
 
 
@@ -103,7 +103,7 @@ def changed_fields(given: Any) -> dict[str, Any]:
 
 
 def resolve(job: Job, tol: float | None) -> Job:
-    """Return a vertical job with its solver named and this tolerance; None is the solver's own."""
+    """Return a vertical job with an explicit solver name and this tolerance; None takes the solver's default."""
     name = solver_name(job)
     known = VERTICAL.get(name)
     if tol is None:
@@ -114,11 +114,11 @@ def resolve(job: Job, tol: float | None) -> Job:
 def choose_solver(
     solver: str, *, model: str, constrained: bool, two_classes: bool = True, protected: bool = False
 ) -> str:
-    """Return the name of a horizontal job's solver; ``"auto"`` is the best one for model, classes and protection.
+    """Return the name of a horizontal job's solver; ``"auto"`` chooses it by model, classes and protection.
 
-    ``"sqp"`` trains a linear model of two classes, with or without constraints. It ends at the optimum in about a dozen
+    ``"sqp"`` trains a linear model of two classes, with or without constraints. It reaches the optimum in about a dozen
     rounds and needs no step size, but clients cannot add noise. ``"trees"`` trains trees. Otherwise ``"auto"`` is
-    ``"fairfedavgalm"`` under a constraint and ``"fedavg"`` without.
+    ``"fairfedavgalm"`` with a constraint and ``"fedavg"`` without.
     """
     if solver != "auto":
         return find("horizontal", solver).name
@@ -131,6 +131,6 @@ def choose_solver(
 
 
 def has_multipliers(solver: str, constrained: bool) -> bool:
-    """Return whether updates that clients may add noise to hold changes of multipliers beside those of weights."""
+    """Return whether clients' updates contain changes of multipliers in addition to changes of weights."""
     found = HORIZONTAL[solver]
     return found.takes_noise and bool(constrained or found.default_constraints)

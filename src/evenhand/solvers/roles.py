@@ -1,4 +1,4 @@
-"""Build the roles of a run from its terms: the solver's own, with the protection of the terms around them."""
+"""Build the roles of a run from its terms: the solver's roles, wrapped in the protection of the terms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from evenhand.vertical.server import CompiledRun, Server
 
 
 def solver_of(terms: VerticalTerms) -> Solver[Server, Party]:
-    """Return the solver of terms. Their job was checked when they were drawn up."""
+    """Return the solver of the terms. The job was checked when the terms were made."""
     return VERTICAL[terms.job.solver]
 
 
@@ -45,7 +45,7 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
 
 
 def helpers(terms: VerticalTerms) -> list[Role]:
-    """Return the roles of participants without data: the dealer, where the terms have one."""
+    """Return the roles of participants without data: the dealer, if the terms have one."""
     return [] if terms.dealer is None else [dealer(terms)]
 
 
@@ -64,7 +64,7 @@ def solvers_party(role: Role) -> Party:
 
 
 def compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> CompiledRun | None:
-    """Return the one role that does everybody's work, where all data are here and the solver has a compiled loop."""
+    """Return one role that does the work of all participants, if the solver has a compiled loop."""
     make = solver_of(terms).compiled
     if make is None:
         return None
@@ -88,7 +88,7 @@ def client(terms: HorizontalTerms, name: str, own: ClientData) -> HorizontalClie
 
 
 def clients(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> Sequence[HorizontalClient]:
-    """Return the roles of all clients of one process, batched where the solver can."""
+    """Return the roles of all clients in one process, batched if the solver supports it."""
     batched = HORIZONTAL[terms.job.solver].batched
     ordered = {name: owns[name] for name in terms.names}
     if batched is None:
@@ -101,7 +101,7 @@ def _protected(terms: HorizontalTerms, role: HorizontalClient) -> HorizontalClie
 
 
 def _masked() -> Any:
-    """Load the masks only where they are used: they need an extra."""
+    """Import masking only if it is used: it needs an extra."""
     try:
         return import_module("evenhand.horizontal.masked.roles")
     except ImportError as error:
@@ -109,34 +109,34 @@ def _masked() -> Any:
 
 
 _DEALER: Final = "dealer"
-"""The dealer's name in one process, where no participant is the dealer."""
+"""Name of the dealer in one process, if no participant has that role."""
 
 
 def vertical_terms(
     job: Job, participants: Mapping[str, Part], n_rows: int, groups: Groups, *, warm: bool = False
 ) -> VerticalTerms:
-    """Return the terms of a job that can be run, with the solver by name."""
+    """Return the terms of a valid job, with an explicit solver name."""
     protection = _protection(job, check_job(job, "vertical"), participants)
     if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
-        raise InputError(f"label_privacy takes one active party, which holds the labels; {active} would be sent them")
+        raise InputError(f"label_privacy needs exactly one active party, the label holder; there are {active}")
     everybody = _in_order(_with_dealer(participants, protection))
     draft = VerticalTerms(job.resolved(solver_name(job), protection), everybody, 0)
     return with_rows(draft, n_rows, groups, warm=warm)
 
 
 def with_rows(draft: VerticalTerms, n_rows: int, groups: Groups, *, warm: bool = False) -> VerticalTerms:
-    """Return draft terms with what is known once rows are aligned: how many there are, and their groups."""
+    """Return the terms with what is known after alignment: the number of rows, and their groups."""
     if draft.job.label_privacy is not None and warm:
-        raise InputError("label_privacy begins anew: an earlier run may have known the true labels; drop warm_start")
+        raise InputError("label_privacy does not support warm_start: an earlier run may have used the true labels")
     agreed = {name: tuple(values) for name, values in groups.items()}
     return replace(draft, n_rows=n_rows, groups=agreed, warm=warm)
 
 
 def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
-    """The first active party, whose model has the intercept, then all others by name.
+    """Return the first active party, which has the intercept, then all others by name.
 
-    Parties are numbered so: scores are summed, steps launched and delays drawn in this order, whatever order they were
-    given in. Shorter names come first, so that numbered ones stay in the order of their numbers.
+    This order numbers the parties: scores are summed, steps launched and delays drawn in it, independent of the order
+    in which parties are given. Shorter names come first, so that numbered names stay in numeric order.
     """
     first = next((name for name, part in participants.items() if part == "active"), "")
     return {
@@ -145,7 +145,7 @@ def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
 
 
 def _protection(job: Job, solver: Solver[Any, Any], participants: Mapping[str, Part]) -> Protection:
-    """The job's protection; ``"auto"`` is what costs next to nothing."""
+    """Return the job's protection; ``"auto"`` chooses a level that costs almost nothing."""
     parts = list(participants.values())
     passive, active = parts.count("passive"), parts.count("active")
     if job.protection == "auto":
@@ -153,25 +153,27 @@ def _protection(job: Job, solver: Solver[Any, Any], participants: Mapping[str, P
     if job.protection == "none":
         return "none"
     if active != 1:
-        raise InputError(f"protection {job.protection!r} takes one active party, which holds the labels; {active} are")
+        raise InputError(
+            f"protection {job.protection!r} needs exactly one active party, the label holder; there are {active}"
+        )
     if passive < (2 if job.protection == "masked" else 1):
         raise InputError(
             f"protection {job.protection!r} with {passive} passive part{'y' if passive == 1 else 'ies'}: a sum over "
-            "one is its own message and hides nothing; choose 'none' and accept that the server reads it"
+            "one party hides nothing; choose 'none' and accept that the server reads it"
         )
     return job.protection
 
 
 def _with_dealer(participants: Mapping[str, Part], protection: Protection) -> Mapping[str, Part]:
-    """With the third party that has no data, where there is to be one and nobody says who it is."""
+    """Add the dealer, a third party without data, if the protection needs one and no participant has that role."""
     if "dealer" in participants.values():
         if protection != "dealer":
-            raise InputError(f"a participant is the dealer, who has no part in protection {protection!r}; leave it out")
+            raise InputError(
+                f"a participant has the role dealer, which protection {protection!r} does not use; remove it"
+            )
         return participants
     if protection != "dealer":
         return participants
     if _DEALER in participants:
-        raise InputError(
-            f"a party's name is {_DEALER!r}, which is that of the third party without data; choose another"
-        )
+        raise InputError(f"a party is named {_DEALER!r}, the name of the third party without data; rename the party")
     return {**participants, _DEALER: "dealer"}

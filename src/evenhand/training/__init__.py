@@ -1,1 +1,1 @@
-"""From a job and data to a run: roles are built, a runtime runs them, and the run is recorded."""
+"""From a job and data to a finished run: build the roles, run them, and record the run."""

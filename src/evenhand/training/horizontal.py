@@ -30,18 +30,18 @@ from evenhand.training.together import Together
 
 @dataclass(frozen=True, eq=False)
 class HorizontalRun:
-    """What training leaves behind.
+    """Result of training.
 
     Attributes
     ----------
     model
-        The model all clients share; `model.predict(features)` gives scores.
+        The model that all clients share; `model.predict(features)` returns scores.
     weights, statistics
-        The model's weights and running statistics (of batch normalisation), flat.
+        The model's weights and running statistics (of batch normalisation), flattened.
     history
-        Of averaging solvers one row for the start and one for each round: objective, constraint values and exact rates
-        of the model over the participants' rows (of the last row: over everybody's), multipliers, bytes sent so far,
-        virtual time. Of the others one row for each outer iteration, over everybody's rows.
+        Averaging solvers have one row for the start and one for each round: objective, constraint values and exact
+        rates of the model over the rows of the participating clients (in the last row: of all clients), multipliers,
+        bytes sent so far, virtual time. Other solvers have one row for each outer iteration, over all clients' rows.
     certificate
         How well the result satisfies the optimality conditions on all clients' rows.
     transcript
@@ -49,15 +49,15 @@ class HorizontalRun:
     multipliers
         (2, R): λ⁺ and λ⁻ of each inequality.
     raw_multipliers
-        The solver's own multipliers, from which another run can start.
+        The solver's own multipliers, to start another run from.
     row_names
         The R inequalities in words.
     terms
-        What everybody knew before the run.
+        The terms that all participants agreed on.
     proofs
-        What the training rows prove of new people, where a constraint asks for confidence.
+        Bounds that the training rows prove for new people, if a constraint has a confidence.
     record
-        What else the solver says of the run: of trees how many there are, and what ended it.
+        Other results of the solver: for trees, how many there are, and why training stopped.
     """
 
     model: HorizontalModel
@@ -74,7 +74,7 @@ class HorizontalRun:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def as_start(self) -> ModelStart:
-        """Return the final weights and multipliers, as the start of another run."""
+        """Return the final weights and multipliers, to start another run from."""
         return ModelStart(self.weights, self.statistics, self.raw_multipliers)
 
 

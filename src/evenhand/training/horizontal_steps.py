@@ -1,11 +1,11 @@
 """The steps of every participant of a horizontal run: server and clients, from enrolling to the trained model.
 
-Each takes the draft terms, and the steps by which it comes to its own rows. `training/together.py` says who runs them.
+Each participant takes the draft terms, and the steps that prepare its own rows. `training/together.py` runs them.
 
     server                                  client
     offer the draft terms                   accept or refuse
-    put summaries of columns together       say what its columns are like, encode its rows
-    put summaries of rows together          say what its rows are like, and how many (`solvers/agreeing.py`)
+    combine summaries of columns            summarise its columns, encode its rows
+    combine summaries of rows               summarise and count its rows (`solvers/agreeing.py`)
     offer the terms                         accept or refuse
     train                                   train
 """
@@ -42,7 +42,7 @@ from evenhand.training.together import Steps, Training, accepted_terms, check_en
 
 @dataclass(frozen=True, eq=False)
 class HorizontalTraining(Training):
-    """What a participant of a horizontal run brings to training."""
+    """The training stage of one participant of a horizontal run."""
 
     terms: HorizontalTerms
     name: str
@@ -54,7 +54,7 @@ class HorizontalTraining(Training):
         return roles.clients_server(self.terms, self.own)
 
     def outcome(self, role: Role) -> Role:
-        """Return the role itself: the server's holds the model."""
+        """Return the role itself; the server's role has the model."""
         return role
 
     def identity(self) -> Iterator[object]:
@@ -73,7 +73,7 @@ class HorizontalTraining(Training):
 
 
 class TrainedAcrossClients(NamedTuple):
-    """What the server has after training."""
+    """Result of the server after training."""
 
     terms: HorizontalTerms
     server: HorizontalServer
@@ -103,18 +103,18 @@ def client_steps(
     policy: Policy = anything,
     on_terms: Callable[[Terms], None] | None = None,
 ) -> Steps[HorizontalTerms]:
-    """Take the steps of a client.
+    """Run the steps of a client.
 
     Parameters
     ----------
     draft
         The terms as far as they follow from the job alone; an offer of another job is refused.
     own
-        The steps by which the client comes to its rows: it may agree with the others on labels and on an encoder.
+        Steps that prepare the client's rows; they may agree with other clients on labels and on an encoder.
     policy
         The client's own rule on terms.
     on_terms
-        Called with terms that the policy has accepted, before anything about the client's rows is said.
+        Called with terms that the policy has accepted, before anything about the client's rows is sent.
     """
     accepted = yield from _enrolled(name, draft, policy)
     if on_terms is not None:
@@ -142,15 +142,14 @@ def server_steps(
     everybody: Callable[[], Mapping[str, ClientRows]] = dict,
     warns: bool = True,
 ) -> Steps[TrainedAcrossClients]:
-    """Take the steps of the server.
+    """Run the steps of the server.
 
     Parameters
     ----------
     own
-        The steps by which the server puts together what clients say of their labels and columns, and comes to rows of
-        its own if it has any.
+        Steps that combine the clients' labels and column summaries, and prepare the server's own rows if it has any.
     everybody, warns
-        In a simulation, all clients' rows, asked for when they have them; see `agreeing.combine`.
+        In a simulation, a function that returns all clients' rows; see `agreeing.combine`.
     """
     offered = EnrolServer(draft)
     yield offered

@@ -1,22 +1,25 @@
-"""The path of every run: each participant takes its own steps, and somebody runs them.
+"""The one path of every run: each participant is a generator of steps, and a driver runs the steps.
 
-A participant (the server, a party, a client, a dealer) is a generator, its **steps**. It sees nothing but its own data.
-It yields one of two things:
+A participant (the server, a party, a client, a dealer) has access to its own data only. Its generator, the **steps**,
+yields one of two things:
 
-- a `Role`: its role in one exchange before or after training (enrol, align, agree, hand over labels, finish, score).
-  The generator goes on when the role is done, and reads what it learned from the role.
-- one `Training`: what it brings to the training stage. It gets back what training leaves with it (a party its model,
-  the server the solver's server), as the value of the ``yield`` expression.
+- a `Role`: its role in one exchange before or after training (enrol, align, agree, send labels, finish, score). The
+  generator continues when the role is done, and reads the result from the role.
+- one `Training`: its training stage. The value of the ``yield`` expression is the participant's result of training:
+  a party gets its model, the server gets the solver's server.
 
-It returns what the participant has at the end. A split defines its steps once (`training/vertical_steps.py`), from
-*sources* of own data: a table that a job file names, or a frame in memory. Two drivers run them:
+The generator returns the participant's final result. Each split defines its steps once (`training/vertical_steps.py`),
+on top of *sources* of a participant's own data: a table that a job file names, or a frame in memory. Two drivers run
+them:
 
-- `alone` turns the steps of one participant into roles only, for a site of its own (`runtime/site.py`,
+- `alone` turns the steps of one participant into a sequence of roles, for a separate site (`runtime/site.py`,
   `runtime/visits.py`): NVIDIA FLARE, Flower, threads in tests.
-- `Together` runs everybody in this process: jobs, estimators, `check`, `audit`. It gathers everybody's `Training`, so
-  that the split can use what is faster in one process (a compiled loop, batched clients, threads, a virtual clock).
+- `Together` runs all participants in this process, for jobs, estimators, `check` and `audit`. It collects all
+`Training`
+  stages, so that a split can use what is faster in one process: a compiled loop, batched clients, threads, a virtual
+  clock.
 
-To port a split: write its steps, subclass `Training`, and call both drivers from the fronts.
+To add a split: write its steps, subclass `Training`, and call both drivers from the front ends.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ Stage = TypeVar("Stage", bound="Training")
 
 
 class Training(ABC):
-    """What one participant brings to the training stage: terms and its own data.
+    """The training stage of one participant: terms and its own data.
 
     Attributes
     ----------
@@ -57,17 +60,17 @@ class Training(ABC):
 
     @abstractmethod
     def outcome(self, role: Role) -> Any:
-        """Return what the participant continues with once its role is done."""
+        """Return the participant's result of training, once its role is done."""
 
     @abstractmethod
     def identity(self) -> Iterable[Any]:
-        """Return all that makes this training the same as an earlier one, to resume it: terms and data."""
+        """Yield everything that must be unchanged to resume this training: terms and data."""
 
 
 Steps: TypeAlias = Generator[Role | Training, Any, Result]
-"""What a participant does: it yields roles and one training stage, and returns what it has at the end."""
+"""Steps of a participant: they yield roles and one training stage, and return the participant's result."""
 Keeper: TypeAlias = Callable[[Role, Iterable[Any]], Program[None]]
-"""Runs a training role at a site, with checkpoints; it is given the role and its `Training.identity`."""
+"""Function that runs a training role at a site, with checkpoints; it takes the role and its `Training.identity`."""
 
 
 def without_checkpoints(role: Role, _: Iterable[Any]) -> Program[None]:
@@ -76,7 +79,7 @@ def without_checkpoints(role: Role, _: Iterable[Any]) -> Program[None]:
 
 
 def alone(steps: Steps[Result], keeper: Keeper = without_checkpoints) -> Program[Result]:
-    """Turn a participant's steps into the roles that a site of its own runs, one after the other.
+    """Turn a participant's steps into the sequence of roles that a separate site runs.
 
     Parameters
     ----------
@@ -99,22 +102,22 @@ def alone(steps: Steps[Result], keeper: Keeper = without_checkpoints) -> Program
                 del role
             else:
                 yield step
-            # A finished role may hold large messages: release it before the next one is made.
+            # A finished role may hold large messages: release it before the next one is created.
             del step
 
 
 class Together(Generic[Stage]):
-    """Runs all participants of a run in this process.
+    """Run all participants in this process.
 
-    In each exchange the server's role meets the roles of those participants that speak the same vocabulary. The others
-    wait at their own next step: not everybody takes part in each exchange.
+    In each exchange, the server's role runs with the roles that use the same vocabulary. Participants that do not take
+    part in it wait at their own next step.
 
     Parameters
     ----------
     steps
-        Everybody's steps by name, the server's under `SERVER`.
+        The steps of all participants by name, the server's under `SERVER`.
     transcript
-        Records the messages of all exchanges; None makes a new one. Training continues it.
+        Records the messages of all exchanges; None creates a new one. Training appends to it.
     """
 
     def __init__(self, steps: Mapping[str, Steps[Any]], transcript: Transcript | None = None) -> None:
@@ -125,7 +128,7 @@ class Together(Generic[Stage]):
         self._stages: Mapping[str, Stage] | None = None
 
     def to_training(self) -> Mapping[str, Stage]:
-        """Run the exchanges that lead to training, unless that is done; return what everybody brings to it."""
+        """Run the exchanges before training, unless they have run; return all training stages."""
         if self._stages is None:
             for name in self._steps:
                 self._advance(name)
@@ -135,12 +138,12 @@ class Together(Generic[Stage]):
         return self._stages
 
     def to_the_end(self, outcomes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Go on from the end of training; return what everybody has at the end.
+        """Continue after training; return the results of all participants.
 
         Parameters
         ----------
         outcomes
-            What training leaves with each participant, by name.
+            Each participant's result of training, by name.
         """
         if self._ends:
             raise RunError("these steps have already run to their end; create new ones")
@@ -151,10 +154,10 @@ class Together(Generic[Stage]):
         return self._ends
 
     def _exchange(self) -> None:
-        """Run the server's next exchange, with those that take part in it."""
+        """Run the server's next exchange, with the participants that take part in it."""
         server = self._at.get(SERVER)
         if not isinstance(server, Role):
-            raise ProtocolError(f"{', '.join(self._at)} wait for an exchange with the server, which has none left")
+            raise ProtocolError(f"{', '.join(self._at)} wait for an exchange, but the server has finished")
         waiting = {name: self._at[name] for name in self._steps if name in self._at and name != SERVER}
         others = {
             name: step
@@ -165,12 +168,12 @@ class Together(Generic[Stage]):
             InProcess([server, *others.values()], transcript=self.transcript).run()
         names = [*others, SERVER]
         del server, others, waiting
-        # The server comes last: participants say more precisely what is wrong with their own data.
+        # The server comes last: errors of participants about their own data are more precise.
         for name in names:
             self._advance(name)
 
     def _advance(self, name: str, answer: Any = None) -> None:
-        """Take a participant to its next step, or to its end."""
+        """Advance a participant to its next step, or to its end."""
         self._at.pop(name, None)
         try:
             self._at[name] = self._steps[name].send(answer)
@@ -179,7 +182,7 @@ class Together(Generic[Stage]):
 
 
 def accepted_terms(role: EnrolParty, kind: type[AnyTerms]) -> AnyTerms:
-    """Return the terms that everybody has accepted; it is an error if somebody has refused them."""
+    """Return the terms that all participants have accepted; raise an error if one has refused them."""
     if role.outcome:
         raise RunError(f"the terms were refused by {role.outcome}")
     assert isinstance(role.terms, kind)
@@ -187,7 +190,7 @@ def accepted_terms(role: EnrolParty, kind: type[AnyTerms]) -> AnyTerms:
 
 
 def check_enrolled(role: EnrolServer) -> None:
-    """Refuse to go on if a participant has refused the terms."""
+    """Raise an error if a participant has refused the terms."""
     if role.refusals:
         told = "; ".join(f"{name}: {reason}" for name, reason in role.refusals.items())
         raise RunError(f"the terms were refused by {told}")

@@ -33,14 +33,14 @@ from evenhand.vertical.server import CompiledRun
 
 @dataclass(frozen=True, eq=False)
 class VerticalRun:
-    """What training leaves behind.
+    """Result of training.
 
     Attributes
     ----------
     models
         Each party's model; in a deployment each stays with its party.
     history
-        One row a round: objective, constraint values, exact rates, multipliers, bytes sent so far, virtual time.
+        One row for each round: objective, constraint values, exact rates, multipliers, bytes sent so far, virtual time.
     certificate
         How well the result satisfies the optimality conditions.
     transcript
@@ -50,11 +50,11 @@ class VerticalRun:
     row_names
         The R inequalities in words.
     statistics
-        What else the solver recorded; of VFB², how stale updates were.
+        Other results of the solver; for VFB², the staleness of updates.
     proofs
-        What the training rows prove of new people, where a constraint asks for confidence.
+        Bounds that the training rows prove for new people, if a constraint has a confidence.
     label_privacy
-        What is stated of the labels, where they left their holder as randomised responses.
+        The privacy statement about the labels, if they were sent as randomised responses.
     """
 
     models: Mapping[str, Scorer]
@@ -68,7 +68,7 @@ class VerticalRun:
     label_privacy: LabelStatement | None = None
 
     def as_start(self) -> Start:
-        """Return the final weights and multipliers, as the start of another run."""
+        """Return the final weights and multipliers, to start another run from."""
         return Start({name: model.weights for name, model in self.models.items()}, self.multipliers)
 
 
@@ -164,12 +164,12 @@ def _build_roles(
 ) -> tuple[Role, Sequence[Role]]:
     """Build the compiled role that does all participants' work, or the server and the parties.
 
-    To keep messages they must be sent, so the compiled role is then not used.
+    The compiled role sends no messages, so it is not used if messages are to be kept.
     """
     terms = stages[SERVER].terms
     solver, name = solver_roles.solver_of(terms), terms.job.solver
     if clock is not None and runtime in ("interleaved", "threads"):
-        raise InputError(f"runtime {runtime!r} has no virtual clock; choose 'messages'")
+        raise InputError(f"runtime {runtime!r} does not support a virtual clock; choose 'messages'")
     if runtime == "interleaved" and "interleaved" not in solver.runtimes:
         raise InputError(f"solver {name!r} does not run interleaved; choose a VFB² solver, or 'messages'")
     if runtime == "threads" and "threads" not in solver.runtimes:

@@ -1,7 +1,7 @@
 """Sources of the participants' own data in a vertical run, and how parties find their common rows.
 
 A source serves the steps of one participant (`training/vertical_steps.py`). `jobs/vertical/rows.py` reads the table
-that a job names; `estimators/rows.py` has a frame in memory.
+that a job names; `estimators/rows.py` takes a frame in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from evenhand.runtime.inprocess import InProcess
 
 
 class HeldLabels(NamedTuple):
-    """Labels and groups of the training rows as they are, and the key that randomised responses are drawn from."""
+    """True labels and groups of the training rows, and the key from which randomised responses are drawn."""
 
     truth: LabelledRows
     key: AnswerKey
@@ -35,9 +35,9 @@ class EncodedColumns(NamedTuple):
     Attributes
     ----------
     categorical
-        The columns that hold codes of categories.
+        Columns that hold category codes.
     weights
-        Weights to start from, of an earlier run.
+        Weights of an earlier run to start from.
     """
 
     matrix: Matrix
@@ -46,7 +46,10 @@ class EncodedColumns(NamedTuple):
 
 
 class PartySource(Protocol):
-    """A party's own table: a file or database that a job names, or a frame in memory. Called in this order."""
+    """A party's own table: a file or database that a job names, or a frame in memory.
+
+    The steps call the methods in this order.
+    """
 
     def ids(self) -> pd.Index | int:
         """Open the table; return the id of each row, or the number of rows if they have no ids."""
@@ -57,11 +60,11 @@ class PartySource(Protocol):
         ...
 
     def take(self, places: Integers) -> int:
-        """Keep the rows at these places, in this order; return how many of them are training rows."""
+        """Keep the rows at these places, in this order; return the number of training rows among them."""
         ...
 
     def labels(self) -> HeldLabels:
-        """Return labels and groups of the training rows. Only the party that holds the labels is asked."""
+        """Return labels and groups of the training rows; called only at the label holder."""
         ...
 
     def columns(self) -> EncodedColumns:
@@ -70,20 +73,20 @@ class PartySource(Protocol):
 
 
 class LabelSource(Protocol):
-    """The server's own copy of the table of the party that holds the labels."""
+    """The server's own copy of the label holder's table."""
 
     def unaligned(self, problem: str) -> DataError:
         """Return the error to raise if rows cannot be aligned."""
         ...
 
     def labels(self, sent: SentIds) -> HeldLabels:
-        """Return labels and groups of the common training rows, found by the ids that the party has sent."""
+        """Return labels and groups of the common training rows, matched by the ids that the party has sent."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class LabelsHere:
-    """The labels of a party in the same process: the server needs no copy of its table."""
+    """Labels of a party in the same process: the server needs no copy of its table."""
 
     holder: PartySource
 
@@ -91,7 +94,7 @@ class LabelsHere:
         return DataError(problem)
 
     def labels(self, _: SentIds) -> HeldLabels:
-        # The party has taken the common rows by now: `Together` takes it to its next step before the server.
+        # The party has taken the common rows already: `Together` advances it before the server.
         return self.holder.labels()
 
 
@@ -102,14 +105,14 @@ class Alignment:
     Attributes
     ----------
     parties
-        Those that have columns; rows are taken in the order of the first.
+        Parties that have columns; rows are in the order of the first.
     holder
-        The party that holds the labels.
+        The label holder.
     how
-        ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps the common ones, ``"private"`` does so without a
-        list of people at the server.
+        ``"equal"`` requires the same ids at all parties; ``"inner"`` keeps the common ones; ``"private"`` keeps the
+        common ones without giving the server a list of ids.
     least
-        With fewer common rows than this the run ends, and nobody is told any.
+        Minimum number of common rows; with fewer the run ends, and no participant learns any common id.
     """
 
     parties: Sequence[str]
@@ -147,7 +150,7 @@ def common_rows(ids: Mapping[str, pd.Index | int], how: How = "equal") -> dict[s
 
 
 def named_problem(ids: Mapping[str, pd.Index | int], how: How, problem: str) -> DataError:
-    """Return why rows cannot be aligned, with some of the ids: all of them are in this process."""
+    """Return why rows cannot be aligned, with some of the ids, which are all in this process."""
     known = {name: pd.DataFrame(index=index) for name, index in ids.items() if not isinstance(index, int)}
     try:
         align(list(known.values()), list(known), how) if known else None

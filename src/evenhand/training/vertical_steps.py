@@ -48,7 +48,7 @@ from evenhand.vertical.server import Server
 
 @dataclass(frozen=True, eq=False)
 class VerticalTraining(Training):
-    """What a participant of a vertical run brings to training; the dealer has no data of its own."""
+    """The training stage of one participant of a vertical run; the dealer has no data of its own."""
 
     terms: VerticalTerms
     name: str
@@ -82,14 +82,14 @@ class VerticalTraining(Training):
 
 
 class TrainedParty(NamedTuple):
-    """What a party has after training."""
+    """Result of a party after training."""
 
     terms: VerticalTerms
     model: Scorer
 
 
 class TrainedServer(NamedTuple):
-    """What the server has after training: the terms, the solver's server, and the key of randomised responses."""
+    """Result of the server after training: the terms, the solver's server, and the key of randomised responses."""
 
     terms: VerticalTerms
     server: Server
@@ -99,12 +99,12 @@ class TrainedServer(NamedTuple):
 def train_as_party(
     terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None = None
 ) -> Steps[TrainedParty]:
-    """Train; the label holder then fits its own part to the truth, where label privacy asks for it.
+    """Train; with label privacy and `finish`, the label holder then refits its own part to the true labels.
 
     Parameters
     ----------
     truth
-        At the label holder: labels and groups as they are.
+        At the label holder: the true labels and groups.
     """
     model: Scorer = yield VerticalTraining(terms, name, own)
     if truth is not None and terms.job.finishes:
@@ -113,7 +113,7 @@ def train_as_party(
 
 
 def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> Steps[TrainedServer]:
-    """Train; then send the label holder the joint scores, where label privacy asks for it."""
+    """Train; with label privacy and `finish`, then send the joint scores to the label holder."""
     server: Server = yield VerticalTraining(terms, SERVER, own)
     if terms.job.finishes:
         yield FinishServer(terms, server.present().scores)
@@ -121,7 +121,7 @@ def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> St
 
 
 def train_as_dealer(terms: VerticalTerms, name: str) -> Steps[None]:
-    """Deal out random numbers while the others train."""
+    """Send random numbers to the others while they train."""
     yield VerticalTraining(terms, name, None)
 
 
@@ -138,7 +138,7 @@ def party_steps(
     on_terms: Callable[[Terms], None] | None = None,
     secret: NDArray[np.uint64] | None = None,
 ) -> Steps[TrainedParty]:
-    """Take the steps of a party.
+    """Run the steps of a party.
 
     Parameters
     ----------
@@ -147,10 +147,10 @@ def party_steps(
     policy
         The party's own rule on terms.
     on_terms
-        Called with terms that the policy has accepted, before anything about the party's rows is said.
+        Called with terms that the policy has accepted, before anything about the party's rows is sent.
     secret
-        What the party draws its masks from. None is a simulation in one process: masks follow from the job's seed, and
-        parties agree on no keys.
+        Secret from which the party draws its masks. None is for simulations in one process: masks follow from the
+        job's seed, and parties exchange no keys.
     """
     accepted = yield from _enrolled(name, draft, policy)
     if on_terms is not None:
@@ -160,7 +160,7 @@ def party_steps(
     if aligned.places is None:
         raise source.unaligned(aligned.problem, aligned.unmatched)
     n_rows = source.take(aligned.places)
-    # Lists of all rows are released as soon as they have served: there may be many millions.
+    # Release lists of all rows once they are used: there may be many millions.
     del aligned
     terms = yield from _enrolled(name, accepted, policy)
     if terms.n_rows != n_rows:
@@ -189,14 +189,14 @@ def server_steps(
     simulated: bool = False,
     start: Callable[[], Array | None] = lambda: None,
 ) -> Steps[TrainedServer]:
-    """Take the steps of the server.
+    """Run the steps of the server.
 
     Parameters
     ----------
     simulated
-        Whether everybody is in this process: parties then agree on no keys.
+        Whether all participants are in this process: parties then exchange no keys.
     start
-        Asked once rows are aligned: the multipliers of an earlier run to start from, or None to begin anew.
+        Returns the multipliers of an earlier run to start from, or None; called once rows are aligned.
     """
     offered = EnrolServer(draft)
     yield offered
@@ -232,7 +232,7 @@ def dealer_steps(
     policy: Policy = anything,
     on_terms: Callable[[Terms], None] | None = None,
 ) -> Steps[VerticalTerms]:
-    """Take the steps of the dealer, which has no data: it deals out correlated random numbers."""
+    """Run the steps of the dealer, which has no data: it sends correlated random numbers."""
     accepted = yield from _enrolled(name, draft, policy)
     if on_terms is not None:
         on_terms(accepted)
@@ -247,7 +247,7 @@ def steps_together(
     alignment: Alignment,
     start: Callable[[], Array | None] = lambda: None,
 ) -> dict[str, Steps[Any]]:
-    """Return the steps of everybody in one process, where the server reads labels from their holder.
+    """Return the steps of all participants in one process; the server reads labels from their holder.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[Vertical
 
 
 def _pairs(terms: VerticalTerms, name: str) -> Steps[PairwiseMasks | None]:
-    """Agree on a key with each other party, where the solver hides what parties send to each other."""
+    """Exchange keys with each other party, if the solver hides the messages between parties."""
     if not solver_roles.solver_of(terms).agrees_on_keys:
         return None
     keys = KeyParty(name, terms.names, terms.digest.encode())

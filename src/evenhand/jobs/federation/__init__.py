@@ -1,1 +1,1 @@
-"""Jobs between organisations: what all know, what each keeps, and each one's part from enrolling to measuring."""
+"""Jobs between organisations: shared and private files, and the program of each participant."""

@@ -208,7 +208,9 @@ def _check_federation(file: FederationFile) -> None:
     for name in [found.name, *found.parties]:
         site_name(name)
     if not _HOST.fullmatch(found.server) or found.server in found.parties:
-        raise JobError(f"key federation.server is {found.server!r}; it is the name or address of a machine")
+        raise JobError(
+            f"key federation.server is {found.server!r}; give the host name or address of the server's machine"
+        )
 
 
 def _check_job(job: FederationJob) -> None:
@@ -216,14 +218,14 @@ def _check_job(job: FederationJob) -> None:
     for number, one in enumerate(job.party):
         site_name(one.name)
         if one.role not in ("active", "passive", "dealer"):
-            raise JobError(f'key party.{number}.role is {one.role!r}; it is "active", "passive" or "dealer"')
+            raise JobError(f'key party.{number}.role is {one.role!r}; choose "active", "passive" or "dealer"')
     if "active" not in job.parts.values():
         raise JobError('no party is active; give the party that holds the labels role = "active"')
     dealers = [one.name for one in job.party if one.role == "dealer"]
     if len(dealers) != (1 if job.job.protection == "dealer" else 0):
         raise JobError(
-            f'{len(dealers)} parties have the role "dealer", and job.protection is {job.job.protection!r}: the level '
-            '"dealer" takes one, which no other participant controls, and no other level takes any'
+            f'{len(dealers)} parties have the role "dealer", and job.protection is {job.job.protection!r}; the level '
+            '"dealer" needs exactly one, which no other participant controls, and other levels need none'
         )
     if job.job.runtime != "auto":
         raise JobError("key job.runtime is for runs in one process; remove it from a job between organisations")

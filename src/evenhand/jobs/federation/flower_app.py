@@ -17,7 +17,7 @@ FLOWER: Final = "flwr>=1.41,<1.42"
 AT_ONCE: Final = "visits-at-once"
 """Run setting: maximum number of nodes that compute at the same time, if several share a machine; 0 for no limit."""
 _PACKAGE: Final = "evenhand_job"
-_CODE: Final = '''"""Written by `evenhand federation flower`: {whose} part of the job beside it."""
+_CODE: Final = '''"""Written by `evenhand federation flower`: {part} of the job beside it."""
 
 from pathlib import Path
 
@@ -34,14 +34,14 @@ def write_app(job: AnyJob, name: str, out: Path) -> None:
     solver = None if isinstance(job, ClientsJob) else VERTICAL.get(job.to_job().solver)
     if solver is not None and "flower" not in solver.runtimes:
         raise JobError(
-            f"key job.solver: Flower carries no party's message to another while both compute, as "
-            f"{solver.name} needs; choose 'subspace' or 'fairvfl', or submit the job to NVIDIA FLARE"
+            f"key job.solver: {solver.name} needs messages between parties while they compute, which Flower does "
+            "not deliver; choose 'subspace' or 'fairvfl', or submit the job to NVIDIA FLARE"
         )
     contents = {
         "pyproject.toml": tomli_w.dumps(_project(name)),
         f"{_PACKAGE}/__init__.py": "",
-        f"{_PACKAGE}/server.py": _CODE.format(whose="the server's", make="server_app"),
-        f"{_PACKAGE}/client.py": _CODE.format(whose="a party's", make="client_app"),
+        f"{_PACKAGE}/server.py": _CODE.format(part="the server app", make="server_app"),
+        f"{_PACKAGE}/client.py": _CODE.format(part="a party's app", make="client_app"),
         f"{_PACKAGE}/job.toml": tomli_w.dumps(job.model_dump(exclude_none=True, mode="json")),
     }
     make_folder(out)

@@ -1,1 +1,1 @@
-"""Job files and runs over tables that hold different people."""
+"""Job files and runs over tables that hold different rows of the same columns."""

@@ -1,4 +1,4 @@
-"""Job files of horizontal runs: a table for each client, and what all of them agree on."""
+"""Job files of horizontal runs: a table for each client, and settings that all clients share."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ class PrivacySection(Strict):
     weight_noise: float | None = key("Standard deviation on weights; `gaussian` only.", 0.01, None)
     multiplier_noise: float | None = key("Standard deviation on multipliers; `gaussian` only.", 0.01, None)
     shares: int | None = key(
-        "Clients whose noise must add up to the whole; `shared-gaussian` only. By default as many as must stay.",
+        "Number of clients whose shares must add up to the full noise; `shared-gaussian` only. By default "
+        "the number of clients that must stay.",
         5,
         None,
     )
@@ -161,7 +162,7 @@ class PrivacySection(Strict):
 
 
 class HorizontalJobFile(ClockedFile):
-    """A whole job file."""
+    """A complete job file of a horizontal run."""
 
     job: HorizontalJobSection
     data: DataSection
@@ -265,7 +266,7 @@ def _check_training(job: HorizontalJobFile) -> None:
     _check_classes(job.data.label)
     trained = job.to_job()
     if job.n_classes is not None and not HORIZONTAL[trained.solver].many_classes:
-        raise JobError(f"data.label names {job.n_classes} classes; solver {trained.solver!r} trains with two")
+        raise JobError(f"data.label lists {job.n_classes} classes, but solver {trained.solver!r} supports only two")
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
@@ -287,7 +288,9 @@ def _check_classes(label: LabelSection) -> None:
     if label.classes is None:
         return
     if label.positive is not None:
-        raise JobError("data.label.positive goes with two labels; classes names more")
+        raise JobError(
+            "data.label.positive is for two labels, but data.label.classes lists more; remove one of the keys"
+        )
     if len(label.classes) < 3 or len(set(label.classes)) < len(label.classes):
         raise JobError(f"data.label.classes is {quoted(label.classes)}; list each of three or more labels once")
 
@@ -296,20 +299,27 @@ def _check_images(job: HorizontalJobFile) -> None:
     data = job.data
     if not job.has_images:
         if given := [name for name in ("file", "size", "crop") if getattr(data, name) is not None]:
-            raise JobError(f"key data.{given[0]} is for pictures; name them with images in [[client]]")
+            raise JobError(
+                f"key data.{given[0]} is for pictures, but no client has any; add images to each [[client]], "
+                "or remove the key"
+            )
         if job.job.model == "resnet18":
-            raise JobError('key job.model: "resnet18" is for pictures; name them with images in [[client]]')
+            raise JobError('job.model = "resnet18" needs pictures; add images to each [[client]]')
         return
     if lacking := [client.name for client in job.client if client.images is None]:
-        raise JobError(f"client {lacking[0]!r} has no images; all clients have pictures, or none has")
+        raise JobError(
+            f"client {lacking[0]!r} has no images, but other clients do; add images to every [[client]] or to none"
+        )
     if job.job.model != "resnet18":
-        raise JobError(f'key job.model is {job.job.model!r}; of pictures it is "resnet18"')
+        raise JobError(f'job.model is {job.job.model!r}, but clients have pictures; use model = "resnet18"')
     if (data.file is None) != (data.size is None):
-        raise JobError("data.file and data.size go together: which column names a folder's pictures, and their size")
+        raise JobError("set data.file (column of file names) and data.size (size of the pictures) together")
     if features := {"columns", "types", "missing", "max_levels", "encoder", "scale"} & data.model_fields_set:
-        raise JobError(f"key data.{min(features)} is for features in tables; the features of this job are pictures")
+        raise JobError(
+            f"key data.{min(features)} is for features in tables, but this job trains on pictures; remove it"
+        )
     if job.server.has_rows:
-        raise JobError("[server] has rows of a table; with pictures only clients have rows")
+        raise JobError("[server] names a table, but with pictures the server has no rows; remove the table")
 
 
 def _check_clients(job: HorizontalJobFile) -> None:
@@ -323,18 +333,20 @@ def _check_clients(job: HorizontalJobFile) -> None:
         except InputError as error:
             raise JobError(f"{owner}: {error}") from error
         if section.table is not None and is_libsvm(section.table):
-            raise JobError(f"{owner}: tables of horizontal jobs have named columns; {section.table} has numbered ones")
+            raise JobError(
+                f"{owner}: {section.table} has numbered columns; tables of horizontal jobs need column names"
+            )
 
 
 def _check_groups(data: DataSection, crosses: bool) -> None:
     crossing = crossed_name(data.groups or {}) if crosses else None
     for attribute, values in (data.groups or {}).items():
         if attribute not in (*data.sensitive, crossing):
-            raise JobError(f"data.groups names {attribute!r}, which data.sensitive does not list")
+            raise JobError(f"data.groups has {attribute!r}, but data.sensitive does not list it")
         if len(set(values)) < 2 or len(set(values)) < len(values):
             raise JobError(f"data.groups.{attribute} is {quoted(values)}; list each of two or more groups once")
     if data.groups is not None and (lacking := [name for name in data.sensitive if name not in data.groups]):
-        raise JobError(f"data.groups does not say which groups {lacking[0]!r} has")
+        raise JobError(f"data.groups lists no groups of {lacking[0]!r}; add them")
 
 
 def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
@@ -344,11 +356,12 @@ def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
     needed, others = _KEYS[section.mechanism]
     if section.mechanism == "shared-gaussian" and trained.protection != "masked":
         raise JobError(
-            'privacy.mechanism = "shared-gaussian" needs protection = "masked" in [job]: a share is no noise'
+            'privacy.mechanism = "shared-gaussian" needs protection = "masked" in [job]: each client adds '
+            "only a share of the noise"
         )
     for name in PrivacySection.model_fields:
         if name not in (*needed, *others, "mechanism", "delta") and getattr(section, name) is not None:
-            raise JobError(f"key privacy.{name} does not go with mechanism = {section.mechanism!r}")
+            raise JobError(f"key privacy.{name} is not used with mechanism = {section.mechanism!r}; remove it")
     for name in needed:
         if getattr(section, name) is None:
             raise JobError(f"key privacy.{name} is missing; mechanism = {section.mechanism!r} needs it")
@@ -362,8 +375,8 @@ def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
     dual = section.bounds_multipliers
     given = getattr(section, dual) is not None
     if has_multipliers(trained.solver, bool(trained.constraints)) != given:
-        needs = "has no use" if given else "is missing: clients also send changes of multipliers"
-        raise JobError(f"key privacy.{dual} {needs}, with solver {trained.solver!r}")
+        needs = "is not used: clients send no multipliers" if given else "is missing: clients also send multipliers"
+        raise JobError(f"key privacy.{dual} {needs} with solver {trained.solver!r}")
     if section.mechanism == "record-gaussian":
         # The noise for an ε is computed when the job runs.
         job.model_copy(update={"privacy": section.model_copy(update={"epsilon": None})}).to_protection()

@@ -59,16 +59,16 @@ class EncodedRows(LabelledRows):
 
 
 class ClientTable:
-    """One holder's table, from where the job says it is to rows ready for training.
+    """One holder's table: read it, choose test rows, encode it, and return the training rows.
 
     Attributes
     ----------
     name, owner
-        Whose it is, and what errors call it.
+        Name of the holder, and the name that error messages use.
     seen
-        What the table was when it was read.
+        State of the table when it was read.
     rows, training
-        The encoded rows, and those of them to train on; None until all have agreed on how columns are encoded.
+        The encoded rows, and those to train on; None until all clients have agreed on the encoder.
     """
 
     def __init__(self, section: TableSection, name: str, owner: str, job: HorizontalJobFile, base: Path) -> None:
@@ -89,7 +89,7 @@ class ClientTable:
         self.frame = open_frame(self._section, self._job.data, self._base, self.owner)
 
     def take(self, columns: list[str]) -> None:
-        """Train on these columns, which the table must have; text that stands for numbers becomes numbers."""
+        """Select the feature columns, which must exist; convert text that holds numbers."""
         data = self._job.data
         with naming(self.owner):
             _require(columns or [data.label.column, *data.sensitive], self.frame)
@@ -126,7 +126,7 @@ class ClientTable:
         return given
 
     def encode(self, encoder: PartyEncoder | None, labels: Labels | Classes) -> ClientRows:
-        """Encode all rows, or open pictures where there is no encoder; return the training rows."""
+        """Encode all rows, or open the pictures if there is no encoder; return the training rows."""
         data = self._job.data
         with naming(self.owner):
             if encoder is not None:
@@ -145,23 +145,24 @@ class ClientTable:
 
 
 class ServerSide:
-    """The server's part before training: it puts together what clients say of their labels and columns.
+    """The server's steps before training: combine the clients' labels and column summaries.
 
     Parameters
     ----------
     labels
         The labels, if they are known; None lets clients agree on two.
     table
-        Rows of the server's own.
+        The server's own rows, if it has any.
     start
-        Asked once rows are encoded: where training begins.
+        Returns the start of training; called once the rows are encoded.
     simulated
-        Whether all clients are in this process, and read the same file of an encoder that the job names.
+        Whether all clients are in this process, and read the same encoder file.
 
     Attributes
     ----------
     encoder
-        The one that all share; None of pictures, of a given one at a server without rows, and before it is agreed on.
+        The shared encoder. None for pictures, before clients agree, and at a server without rows if the encoder is
+        given.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class ServerSide:
 
     @property
     def learned(self) -> bool:
-        """Whether the encoder holds anything that came from the clients' training rows."""
+        """Whether the encoder has statistics of the clients' training rows."""
         found = self.encoder
         if self._job.data.encoder is not None or found is None:
             return False
@@ -212,7 +213,7 @@ class ServerSide:
 
 def _same_encoder(told: Mapping[str, Summary]) -> Summary:
     if len({one.get("encoder") for one in told.values()}) > 1:
-        raise DataError("data.encoder: clients have different encoders of this name; hand the agreed one to everybody")
+        raise DataError("data.encoder: the clients' files differ; give all clients the same encoder")
     return {}
 
 
@@ -222,7 +223,7 @@ def _encoder_path(job: HorizontalJobFile, base: Path) -> Path:
 
 
 def given_encoder(job: HorizontalJobFile, base: Path, columns: Sequence[str]) -> PartyEncoder:
-    """Read the encoder that the job names, which must be for these columns."""
+    """Read the encoder that the job names; refuse one for other columns."""
     path = _encoder_path(job, base)
     try:
         encoder = PartyEncoder.from_json(path.read_bytes())
@@ -242,7 +243,7 @@ def open_frame(
     owner: str,
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """A client's table; with `columns`, these and no others."""
+    """Return a client's table, with these columns only if they are given."""
     with naming(owner):
         return read_table(replace(located(section, base, data.id, types=data.types), columns=columns))
 
@@ -250,7 +251,7 @@ def open_frame(
 def numbers_read(
     frame: pd.DataFrame, section: TableSection, columns: Sequence[str], data: DataSection, owner: str
 ) -> pd.DataFrame:
-    """A client's table in which features of text that stand for numbers are numbers."""
+    """Return a client's table, with text features that hold numbers converted to numbers."""
     return with_numbers(frame, columns, data.types, owner, typed=not is_csv(section.table))
 
 
@@ -263,7 +264,7 @@ def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSectio
         files = [str(one) for one in frame[data.file]]
     images = open_images(base / Path(client.images).expanduser(), files, data.size)
     if len(images) != len(frame):
-        raise DataError(f"there are {len(images):,} pictures in {client.images} and {len(frame):,} rows in the table")
+        raise DataError(f"{client.images} has {len(images):,} pictures, but the table has {len(frame):,} rows")
     return Pictures(images, crop=data.crop)
 
 
@@ -297,8 +298,8 @@ def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> li
             more = [str(one) for one in frame.columns if one not in (*columns, *beside, *data.types)]
             if data.columns is None and more:
                 raise DataError(
-                    f"column {more[0]!r} is not in the table of client {first!r}; say with columns in [data] which "
-                    "ones to train on"
+                    f"column {more[0]!r} is not in the table of client {first!r}; list the features to "
+                    "train on with columns in [data]"
                 )
     return columns
 
@@ -306,7 +307,7 @@ def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> li
 def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
     for name in columns:
         if name not in frame.columns:
-            raise DataError(f"there is no column {name!r}; there is {listed(frame.columns)}")
+            raise DataError(f"there is no column {name!r}; the table has {listed(frame.columns)}")
 
 
 def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:

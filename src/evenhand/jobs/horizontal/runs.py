@@ -51,7 +51,7 @@ def run_horizontal_job(
     checkpoint_seconds: float = 10.0,
     tables: HorizontalTables | None = None,
 ) -> FinishedHorizontalRun:
-    """Train as a job file says and leave a run folder; parameters are those of `run_vertical_job`."""
+    """Train a job and write a run folder; the parameters are those of `run_vertical_job`."""
     check_place(out, resume)
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
@@ -93,9 +93,10 @@ def check_epsilon(job: HorizontalJobFile, columns_learned: bool) -> None:
         others.append("what clients measure on their rows (solver fairfed, or options.report_every)")
     if others:
         raise DataError(
-            f"privacy.epsilon = {job.privacy.epsilon:g} cannot be promised: no noise covers {', '.join(others)}. Agree "
-            "on these beforehand (data.encoder, data.groups), leave them out, or give privacy.noise_multiplier to "
-            "train without a promise"
+            f"privacy.epsilon = {job.privacy.epsilon:g} cannot be guaranteed, because no noise is added to "
+            f"{', '.join(others)}. "
+            "Agree on these beforehand (data.encoder, data.groups), leave them out, or set "
+            "privacy.noise_multiplier to train without a guarantee"
         )
 
 
@@ -280,7 +281,7 @@ def score_new_clients(
     base = folder.base if base is None else base
     sections = job.client
     if tables and encoder is None:
-        raise DataError("of pictures, say with a job file (--job) where the tables and images of new rows are")
+        raise DataError("this model scores pictures; name the tables and images of new rows in a job file (--job)")
     if tables:
         sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
     parts: dict[str, pd.DataFrame] = {}

@@ -34,14 +34,14 @@ from evenhand.training.together import Steps, Together
 
 @dataclass(frozen=True, eq=False)
 class HorizontalTables:
-    """All clients' tables, and everybody's steps up to training.
+    """All clients' tables, and the steps of all participants up to training.
 
     Attributes
     ----------
     tables
-        Each client's own, in the order of the job.
+        Each client's table, in the order of the job.
     server_table
-        Rows of the server's own; None where it has none.
+        The server's own rows, or None.
     together
         Steps of all participants; training continues them.
     """
@@ -110,12 +110,12 @@ class HorizontalTables:
 def load_horizontal_tables(
     job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
 ) -> HorizontalTables:
-    """Read and check everything a job needs, and come to terms, before anything is trained or written.
+    """Read and check everything a job needs, and agree on the terms; train and write nothing.
 
     Parameters
     ----------
     transcript
-        Records the messages; None is a new one.
+        Records the messages; None creates a new one.
     """
     tables = open_horizontal_tables(job, base, transcript)
     tables.together.to_training()
@@ -172,7 +172,7 @@ def open_horizontal_tables(
 def _own(
     table: ClientTable, labels: Labels | Classes, given: PartyEncoder | None, job: HorizontalJobFile
 ) -> Steps[ClientData]:
-    """Take a client's steps to its encoded rows."""
+    """Run a client's steps up to its encoded rows."""
     encoder = given
     if encoder is None and not job.has_images:
         encoder = yield from table.agree_on_encoder()

@@ -1,1 +1,1 @@
-"""Job files and runs over tables that hold different columns of the same people."""
+"""Job files and runs over tables that hold different columns of the same rows."""

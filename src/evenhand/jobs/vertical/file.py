@@ -29,7 +29,7 @@ from evenhand.solvers.registry import VERTICAL, resolve
 
 
 class LabelPrivacySection(Strict):
-    """`[job.label_privacy]`: the label holder shares labels as randomised responses only."""
+    """`[job.label_privacy]`: the label holder shares its labels only as randomised responses."""
 
     epsilon: float = key("ε of each person's label.", 1.0)
     groups: float | None = key(
@@ -67,7 +67,7 @@ class VerticalJobSection(TrainingSection):
 
     @property
     def finishes(self) -> bool:
-        """Whether the label holder ends with the truth."""
+        """Whether the label holder refits the model with its true labels after training."""
         return self.label_privacy is not None and self.label_privacy.finish
 
     def as_job(self) -> Job:
@@ -112,7 +112,7 @@ class PartySection(TableSection, EncodedSection):
 
 
 class VerticalJobFile(ClockedFile):
-    """A whole job file."""
+    """A complete job file of a vertical run."""
 
     job: VerticalJobSection = Field(default_factory=VerticalJobSection)
     party: list[PartySection] = Field(min_length=1)
@@ -150,16 +150,19 @@ def _check_parties(job: VerticalJobFile) -> None:
 
 
 def check_party(party: PartySection, where: str) -> None:
-    """Refuse what a party's section cannot mean, wherever it stands."""
+    """Refuse contradictory keys in a party's section, in a job file or in the party's own file."""
     if party.table is None or not is_libsvm(party.table):
         if party.id is None:
-            raise JobError(f"key {where}.id is missing; only a LIBSVM file's rows are known by number")
+            raise JobError(f"key {where}.id is missing; only LIBSVM files need no id, because their rows are numbered")
         if "first_index" in party.model_fields_set:
-            raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
+            raise JobError(f"party {party.name!r}: first_index is only for tables in LIBSVM format")
     if party.sensitive and party.label is None:
         raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
     if party.label is not None and party.label.classes is not None:
-        raise JobError("key label.classes: more than two classes are for horizontal jobs; here one against the rest")
+        raise JobError(
+            "key label.classes: vertical jobs train two classes; train one class against the rest, or use a "
+            "horizontal job"
+        )
     if party.weight is not None and party.label is None:
         raise JobError(f"party {party.name!r} names a weight; only the party with the label may")
     try:
@@ -170,7 +173,7 @@ def check_party(party: PartySection, where: str) -> None:
 
 
 def check_training(job: Job, weighted: bool = False) -> None:
-    """Refuse a job that its solver cannot do."""
+    """Refuse a job that its solver does not support."""
     if solver := VERTICAL.get(job.solver):
         with under("job.options"):
             solver.settings(job)
@@ -178,5 +181,5 @@ def check_training(job: Job, weighted: bool = False) -> None:
 
 
 def table_source(party: PartySection, base: Path) -> TableSource:
-    """Where a party's table is; paths, an SQLite file's too, are relative to the job file's folder."""
+    """Return the location of a party's table; paths, also of SQLite files, are relative to the job file's folder."""
     return located(party, base, party.id, party.first_index, party.types)

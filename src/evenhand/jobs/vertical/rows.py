@@ -1,6 +1,6 @@
-"""A party's rows, from the table that a job or the party's own file names: the source of its steps.
+"""A party's rows, read from the table that a job or the party's own file names.
 
-The same class serves a party in one process and a party at a site of its own, so both train on the same numbers.
+The same class serves parties in one process and parties at separate sites, so both train on the same numbers.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ class TableRows:
     Parameters
     ----------
     section
-        The job's settings: held-out rows, scaling, label privacy.
+        The job's settings for held-out rows, scaling and label privacy.
     base
         Folder that relative paths start from.
     trained
-        What is trained.
+        The job to train.
     text_ids
         Whether ids of a CSV file are text.
 
     Attributes
     ----------
     seen
-        What the table was when it was read.
+        State of the table when it was read.
     table
         The party's table; None once it is encoded.
     size
-        How many rows the table has.
+        Number of rows of the table.
     index
-        The ids of the common rows, in order.
+        Ids of the common rows, in order.
     test
-        Which of them are held out.
+        Which of the common rows are held out.
     encoder, matrix
-        How columns are encoded, fitted on the training rows, and all rows encoded.
+        The encoder, fitted on the training rows, and all rows encoded.
     """
 
     index: pd.Index
@@ -89,19 +89,19 @@ class TableRows:
         self._labels: HeldLabels | None = None
 
     def look(self) -> None:
-        """Note what the table is now, before it is read."""
+        """Record the state of the table before reading it."""
         with naming(self.owner):
             self.seen = SeenTable.of(table_source(self.party, self._base))
 
     def open(self) -> PartyTable:
-        """Read the table, unless that is done."""
+        """Read the table once; return it."""
         if self.table is None:
             table = open_party(self.party, self._base)
             self.table = table.with_text_ids() if self._text_ids and isinstance(table, FrameTable) else table
             self.size = len(table.known)
         return self.table
 
-    # -- what the party's steps ask for
+    # -- data for the party's steps
 
     def ids(self) -> pd.Index:
         if self.table is None:
@@ -140,24 +140,24 @@ class TableRows:
 
     @property
     def held(self) -> QualityRows:
-        """Labels and groups of all common rows, at the party that holds them."""
+        """Labels and groups of all common rows; only at the label holder."""
         if self._held is None:
             with naming(self.owner):
                 found = held_labels(self.open(), self.party, self.test, self._trained.constraints)
-            # As a part of the table, groups would keep its other columns and its ids in memory.
+            # Copy the groups: a view would keep the whole table in memory.
             groups = None if found.groups is None else found.groups.reset_index(drop=True).copy()
             self._held = replace(found, groups=groups)
         return self._held
 
     def labelled(self) -> dict[str, QualityRows]:
-        """The rows of each part that has any, to measure quality on."""
+        """Return the rows of each non-empty part, to measure quality on."""
         return {name: self.held.some(part) for name, part in parts_of(self.test).items()}
 
 
 class ServerRows:
-    """The server's own copy of the table of the party that holds the labels; only ids, labels and groups are kept.
+    """The server's copy of the label holder's table; it keeps only ids, labels and groups.
 
-    Rows are found by id: the copy may have them in another order, but must have the same.
+    Rows are matched by id: the copy must have the same ids, in any order.
     """
 
     def __init__(self, rows: TableRows) -> None:
@@ -184,10 +184,8 @@ class ServerRows:
 
 
 def _unaligned(problem: str, more: str = "") -> DataError:
-    """The error between organisations: it counts ids and names none, with advice in the words of a job file."""
-    advice = (
-        "; where ids of a CSV file are meant as text: text_ids = true in [job]" if "different kinds" in problem else ""
-    )
+    """Return an alignment error that counts ids without naming any, with advice on the job's keys."""
+    advice = "; if ids of a CSV file are text, set text_ids = true in [job]" if "different kinds" in problem else ""
     return DataError(f"the rows cannot be aligned: {problem}{more}{advice}")
 
 
@@ -199,14 +197,14 @@ def open_party(party: PartySection, base: Path) -> PartyTable:
         table = open_table(table_source(party, base), party.columns, [*label, *party.sensitive, *weight])
         for column in party.sensitive:
             if column not in table.known.columns:
-                raise DataError(f"no sensitive column {column!r}; there is {listed(table.names)}")
+                raise DataError(f"there is no sensitive column {column!r}; the table has {listed(table.names)}")
     return table
 
 
 def held_labels(
     table: PartyTable, party: PartySection, test: Booleans, constraints: Sequence[Constraint]
 ) -> QualityRows:
-    """Return labels and groups of all rows, from the party that holds them; what cannot be trained on is refused."""
+    """Return the label holder's labels and groups; refuse rows that cannot be trained on."""
     assert party.label is not None
     values = label_column(table.known, party.label, table.names)
     labels = two_labels([values], party.label)
@@ -215,7 +213,7 @@ def held_labels(
     if len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]
-    # Bound here once, so that an empty slice or a single group is found before training.
+    # Bind the constraints once, to find an empty slice or a single group before training.
     bind(constraints, signs[~test], known)
     warn_of_small_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
     people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
@@ -225,24 +223,24 @@ def held_labels(
 
 
 def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:
-    """Return how many people each row stands for; `names` are all columns there are, for the error message."""
+    """Return the sample weight of each row; `names` lists all columns for the error message."""
     if name not in table.columns:
-        raise DataError(f"weight column {name!r} is not in the table; there is {listed(names)}")
+        raise DataError(f"weight column {name!r} is not in the table, which has {listed(names)}")
     people: Array = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
     if wrong := int((~(np.isfinite(people) & (people >= 0))).sum()):
-        raise DataError(f"weight column {name!r} has {wrong} values that are no number of zero or more")
+        raise DataError(f"weight column {name!r} has {wrong} values that are negative or not numbers")
     return people
 
 
 def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
-    """Return the rows that are not held out, stored by column as linear models store theirs, so without a copy."""
+    """Return the training rows in column-major order, which linear models use without another copy."""
     if not test.any():
         return matrix
     places = np.flatnonzero(~test)
     return matrix[places] if sp.issparse(matrix) else np.take(matrix.T, places, axis=1).T
 
 
-# -- what randomised responses are drawn from: the label holder's own secret, in a file of its own
+# -- the label holder's secret, from which randomised responses are drawn
 
 
 def answer_key(
@@ -250,7 +248,7 @@ def answer_key(
 ) -> AnswerKey:
     """Return the key from the file that the label's section names, or from the job's seed in a simulation."""
     if asked is None:
-        # Nothing is drawn: no list of ids is needed.
+        # Without label privacy nothing is drawn, so ids are not needed.
         return AnswerKey.from_seed(seed)
     if label is None or label.secret is None:
         return AnswerKey.from_seed(seed, ids)
@@ -259,20 +257,23 @@ def answer_key(
 
 
 def kept_secret(path: Path) -> bytes:
-    """Return the secret in a file, made if there is none: it must outlast every run on the same labels."""
+    """Return the secret from a file, which is created if needed.
+
+    Keep the file for as long as there are runs on the same labels.
+    """
     try:
         if not path.exists():
             _make(path)
         found = path.read_bytes()
     except OSError as error:
-        raise JobError(f"the secret of the labels, {path}, cannot be read or made: {error.strerror}") from error
+        raise JobError(f"cannot read or create {path}, the secret file of the labels: {error.strerror}") from error
     if len(found) != SECRET_BYTES:
-        raise JobError(f"{path} holds {len(found)} bytes, not the {SECRET_BYTES} of a secret; name another file")
+        raise JobError(f"{path} has {len(found)} bytes, but a secret has {SECRET_BYTES}; name another file")
     return found
 
 
 def _make(path: Path) -> None:
-    """Make the file whole or not at all; a party and the server beside it may do so at the same time."""
+    """Create the file atomically: a party and the server beside it may both create it."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
     try:
         write_new(temporary, secrets.token_bytes(SECRET_BYTES))

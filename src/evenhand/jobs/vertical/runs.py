@@ -46,14 +46,14 @@ def run_vertical_job(
     checkpoint_seconds: float = 10.0,
     tables: VerticalTables | None = None,
 ) -> FinishedVerticalRun:
-    """Train as a job file says and leave a run folder.
+    """Train a job and write a run folder.
 
     Parameters
     ----------
     base
         Folder that relative paths in the job start from.
     resume
-        Go on with the run in `out` if it holds one; otherwise an existing folder is an error.
+        Resume the run in `out` if there is one; otherwise an existing folder is an error.
     tables
         The job's tables, if they have been loaded already.
     """
@@ -97,7 +97,7 @@ def _result(run: VerticalRun, tables: VerticalTables) -> dict[str, Any]:
 
 
 class ServersWord(NamedTuple):
-    """What the server reports at the end of a run."""
+    """Results that the server reports at the end of a run."""
 
     certificate: Certificate
     proofs: Sequence[Proof]
@@ -132,16 +132,16 @@ def score_new_parties(
     *,
     base: Path | None = None,
 ) -> NewRows:
-    """Score rows with a finished run, and measure the scores where the tables have labels.
+    """Score rows with a finished run, and measure the scores if the tables have labels.
 
     Parameters
     ----------
     job
-        A job file whose parties say where their tables are; None takes the run's own.
+        A job file that names the parties' tables; None takes the run's own.
     tables
-        Files to read in place of a party's table, by the party's name.
+        Files to read instead of a party's table, by party name.
     base
-        Folder that relative paths in `job` start from; None is that of the run's own job.
+        Folder that relative paths in `job` start from; None takes that of the run's own job.
     """
     labels = folder.labels
     own = own_job(folder, VerticalJobFile, parse_vertical)
