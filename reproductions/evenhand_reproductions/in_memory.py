@@ -20,6 +20,7 @@ from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, UpdateNoise
 from evenhand.horizontal.summaries import common_classes, common_shape, summarise
+from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.job import Job, RuntimeName
 from evenhand.protocol.roles import SERVER, Report, Role
@@ -225,7 +226,7 @@ def train_clients(
             groups=groups,
             classes=classes,
             scope=scope,
-            protected=bool(protections),
+            noise=noise_terms(update_noise),
         )
     steps: dict[str, Steps[Any]] = {
         SERVER: horizontal_steps.train_as_server(terms, HorizontalServerData(server, network, start, device))
@@ -250,7 +251,7 @@ def horizontal_terms(
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     classes: int | None = None,
     scope: ConstraintScope = EVERYWHERE,
-    protected: bool = False,
+    noise: Mapping[str, Any] | None = None,
 ) -> HorizontalTerms:
     """Return the terms that these clients agree on by their own steps; `groups` and `classes` as in `KnownBefore`."""
     rows = {one.name: one for one in sorted(clients, key=lambda one: one.name)}
@@ -261,7 +262,7 @@ def horizontal_terms(
         common_shape(summaries)
         two = common_classes(summaries, classes) is None
     names = [one.name for one in clients]
-    draft = draft_terms(job, names, scope=scope, protected=protected, two_classes=two, server_rows=server is not None)
+    draft = draft_terms(job, names, scope=scope, noise=noise, two_classes=two, server_rows=server is not None)
     at_server, warns = _ready(HorizontalServerData(server)), bool(job.constraints)
     steps: dict[str, Steps[Any]] = {
         SERVER: horizontal_steps.server_steps(draft, known, at_server, everybody=lambda: rows, warns=warns),

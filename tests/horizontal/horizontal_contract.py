@@ -120,9 +120,9 @@ class Case:
         settings |= {"options": options, "protection": self.protection}
         return Job(solver=self.solver, **{**settings, **changes})
 
-    def terms(self, job: Job) -> HorizontalTerms:
+    def terms(self, job: Job, **more: Any) -> HorizontalTerms:
         clients, scope = deal_rows(PROBLEM, PARTS), ConstraintScope(self.scope)
-        return horizontal_terms(job, clients, scope=scope)
+        return horizontal_terms(job, clients, scope=scope, **more)
 
     def maker(self, job: Job) -> Make:
         """Makes all roles anew each time, on the same terms."""

@@ -18,7 +18,7 @@ from support.faults import Faults, FaultyInProcess
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.privacy.accounting import privacy_statement
-from evenhand.privacy.mechanism import ClippedGaussian, SharedGaussian
+from evenhand.privacy.mechanism import ClippedGaussian, SharedGaussian, noise_terms
 from evenhand.protocol.roles import Traffic
 from evenhand.training.horizontal import build_roles
 from evenhand.training.protection import client_privacy
@@ -74,7 +74,9 @@ def test_a_kind_that_no_vocabulary_declares_counts_as_unprotected() -> None:
 def test_clients_open_no_sum_with_too_little_noise() -> None:
     case, update_noise = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
     clients = {one.name: ClientData(one, None, update_noise) for one in deal_rows(PROBLEM, PARTS)}
-    server, others = build_roles(case.terms(case.job()), HorizontalServerData(), clients)
+    server, others = build_roles(
+        case.terms(case.job(), noise=noise_terms(update_noise)), HorizontalServerData(), clients
+    )
     runtime = FaultyInProcess([server, *others], Faults(timeout=1e-5, gone={"c1": 3}), CLOCK)
     with pytest.raises(RunError, match="does not unmask a sum over 2 clients"):
         runtime.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import HorizontalTerms, VerticalTerms
 
 TERMS = VerticalTerms(Job(solver="subspace", max_rounds=100), {"bank": "active", "shop": "passive"}, 500)
-CLIENTS = HorizontalTerms(Job(solver="fedavg", max_rounds=100), {"a": "client", "b": "client"}, 500, protected=True)
+NOISE = {"mechanism": "ClippedGaussian", "clip": 1.0, "noise_multiplier": 8.0, "delta": 1e-5, "epsilon": 2.0}
+CLIENTS = HorizontalTerms(Job(solver="fedavg", max_rounds=100), {"a": "client", "b": "client"}, 500, noise=NOISE)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_terms_within_the_policy_are_accepted(policy: OwnPolicy) -> None:
         (OwnPolicy(most_rounds=99), "100 rounds are more than its 99"),
         (OwnPolicy(least_rows=501), "500 common rows are fewer than its 501"),
         (OwnPolicy(participants=["shop"]), "no part together with bank"),
-        (OwnPolicy(protected=True), "only where what clients send is protected"),
+        (OwnPolicy(protected=True), "only where noise covers all that clients send"),
     ],
 )
 def test_terms_beyond_the_policy_are_refused_with_a_reason(policy: OwnPolicy, why: str) -> None:
@@ -49,7 +51,14 @@ def test_a_draft_that_does_not_know_the_rows_yet_is_not_refused_for_them() -> No
 
 def test_protected_clients_satisfy_who_asks_for_protection() -> None:
     assert OwnPolicy(protected=True)(CLIENTS) is None
-    assert OwnPolicy(protected=True)(replace(CLIENTS, protected=False)) is not None
+    for noise in ({}, NOISE | {"epsilon": None}, {"mechanism": "GaussianNoise", "weight_noise": 1.0}):
+        assert OwnPolicy(protected=True)(replace(CLIENTS, noise=noise)) is not None
+
+
+@pytest.mark.parametrize(("most", "noise", "why"), [(2.0, NOISE, ""), (1.9, NOISE, "ε = 2 is more"), (9.0, {}, "no ε")])
+def test_a_policy_has_a_largest_epsilon(most: float, noise: dict[str, Any], why: str) -> None:
+    refusal = OwnPolicy(most_epsilon=most)(replace(CLIENTS, noise=noise))
+    assert why in str(refusal) if why else refusal is None
 
 
 def test_kinds_that_never_leave() -> None:

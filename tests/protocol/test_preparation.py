@@ -58,8 +58,8 @@ def test_whoever_refuses_says_why_and_all_are_told(faulty: bool) -> None:
 @pytest.mark.parametrize(
     ("terms", "reason"),
     [
-        (VerticalTerms(Job("fairvfl"), TERMS.participants, 7), "the job is another"),
-        (VerticalTerms(TERMS.job, {"bank": "active", "shop": "active"}, 7), "the participants are others"),
+        (VerticalTerms(Job("fairvfl"), TERMS.participants, 7), "job: the offered terms differ"),
+        (VerticalTerms(TERMS.job, {"bank": "active", "shop": "active"}, 7), "participants: the offered terms differ"),
     ],
 )
 def test_a_draft_that_became_something_else_is_refused(terms: VerticalTerms, reason: str) -> None:

@@ -137,7 +137,11 @@ def submit(
     for table in result_tables(found):
         console.print(table)
     if "quality" not in found:
-        console.print("Under label_privacy, metrics on the true labels are in the server's run folder only.")
+        console.print(
+            "Clients that add noise keep their counts: the quality on a client's rows is in the client's run folder."
+            if "privacy" in found
+            else "Under label_privacy, metrics on the true labels are in the server's run folder only."
+        )
     console.print(f"server: {told['folder']}")
     console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or under --runs")
 

@@ -25,6 +25,7 @@ from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import HorizontalServerData, ModelStart, UpdateNoise
 from evenhand.privacy.levels import protection_of
+from evenhand.privacy.mechanism import noise_terms
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.report.tables import Progress
@@ -292,7 +293,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             job,
             pool.names,
             scope=where,
-            protected=self.update_noise is not None,
+            noise=noise_terms(self.update_noise),
             two_classes=count is None,
             server_rows=server_rows is not None,
         )

@@ -30,6 +30,7 @@ from evenhand.jobs.parsing import read_toml
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
+from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import SentIds
 from evenhand.protocol.roles import SERVER, Role
@@ -234,7 +235,7 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     if job.server.has_rows:
         server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99), _groups(REHEARSED_ROWS, sensitive))
     draft = draft_terms(
-        trained, list(rows), scope=job.to_scope(), protected=update_noise is not None, server_rows=server is not None
+        trained, list(rows), scope=job.to_scope(), noise=noise_terms(update_noise), server_rows=server is not None
     )
     known = KnownBefore(simulated=True)
     steps: dict[str, Steps[Any]] = {

@@ -20,7 +20,8 @@ covered by the ε stated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -132,16 +133,16 @@ class ClippedGaussian:
     ) -> tuple[Single, Array]:
         """Both updates clipped and with noise, in the given precision; the arrays handed over are left as they are.
 
-        Noise is drawn for the weights first, then for the multipliers.
+        Noise is drawn for the weights first, then for the multipliers. An update that is not finite counts as zero: an
+        error would tell that training diverged, and no noise covers when a run stops.
 
         Raises
         ------
-        DivergenceError
-            If an update is not finite. That training diverged is then known beyond what the stated ε allows.
         InputError
             If there are multipliers, but no ``dual_clip`` for them.
         """
-        weights, multipliers = _read(delta_weights, "weights"), _read(delta_multipliers, "multipliers")
+        weights = _read(_finite(delta_weights), "weights")
+        multipliers = _read(_finite(delta_multipliers), "multipliers")
         if multipliers.size and self.dual_clip is None:
             raise InputError(
                 f"the update holds {multipliers.size} multipliers, but dual_clip is None: set it to the largest norm "
@@ -184,6 +185,21 @@ class SharedGaussian(ClippedGaussian):
         return float(self.shares) ** -0.5
 
 
+def described(mechanism: Any) -> dict[str, Any]:
+    """Return a mechanism's name and all its numbers as plain values, for the terms of a run; empty for None."""
+    if mechanism is None:
+        return {}
+    numbers = asdict(mechanism) if is_dataclass(mechanism) and not isinstance(mechanism, type) else {}
+    return {"mechanism": type(mechanism).__name__, **numbers}
+
+
+def noise_terms(update_noise: Any) -> dict[str, Any]:
+    """Return the `noise` of a run's terms, from one mechanism for all clients or a mapping by client."""
+    if isinstance(update_noise, Mapping):
+        return {"by_client": {name: described(one) for name, one in update_noise.items()}} if update_noise else {}
+    return described(update_noise)
+
+
 def clipped(values: Array, bound: float) -> Array:
     """The same direction with a Euclidean norm of at most ``bound``; left as it is if already shorter."""
     largest = float(np.abs(values).max(initial=0.0))
@@ -199,8 +215,16 @@ def _with_noise(values: Array, deviation: float, rng: np.random.Generator) -> Ar
     return values + deviation * rng.standard_normal(values.shape)
 
 
+def _finite(update: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.zeros_like(update) if _is_update(update) and not np.isfinite(update).all() else update
+
+
+def _is_update(update: Any) -> bool:
+    return isinstance(update, np.ndarray) and np.issubdtype(update.dtype, np.floating)
+
+
 def _read(update: npt.NDArray[Any], what: str) -> Array:
-    if not (isinstance(update, np.ndarray) and np.issubdtype(update.dtype, np.floating)):
+    if not _is_update(update):
         raise InputError(f"the update of the {what} is not an array of floating-point numbers")
     if bad := int(np.count_nonzero(~np.isfinite(update))):
         raise DivergenceError(

@@ -140,10 +140,9 @@ class EnrolParty(Follower):
             return f"{self.name!r} is not among the participants"
         if self._draft is not None:
             # Compared as JSON: a tuple and a list are the same setting.
-            if terms.plain_job != self._draft.plain_job:
-                return "the job is another than the one that was accepted"
-            if dict(terms.participants) != dict(self._draft.participants):
-                return "the participants are others than those that were accepted"
+            offered, accepted = terms.settled, self._draft.settled
+            if changed := [name for name in accepted if offered[name] != accepted[name]]:
+                return f"{changed[0]}: the offered terms differ from the accepted ones"
         return None
 
     @property

@@ -134,9 +134,6 @@ EXPERIMENTAL: Final[Mapping[str, str]] = {
         "the server can read whole columns of a party from the noise of the ciphertexts, and a party with sparse "
         "columns can recover every label"
     ),
-    "privacy.epsilon": (
-        "after training, clients send exact counts and losses to the server, and no noise covers these messages"
-    ),
 }
 """What needs ``allow_experimental``, and the known attack on it. An entry goes when its attack fails."""
 

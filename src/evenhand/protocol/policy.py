@@ -28,7 +28,9 @@ class OwnPolicy:
     participants
         Allowed participants; None is any.
     protected
-        Whether clients' updates must have noise. Other runs have none and are refused.
+        Whether clients' updates must have noise that amounts to a stated ε. Other runs are refused.
+    most_epsilon
+        Maximum ε of clients' updates. In a federation the ledger adds up the ε of all jobs on the same data.
     protection
         Minimum protection of a vertical run: ``"none"``, ``"masked"``, ``"dealer"`` or ``"encrypted"``.
     allow_experimental
@@ -48,6 +50,7 @@ class OwnPolicy:
     protection: Protection = "none"
     label_epsilon: float | None = None
     allow_experimental: bool = False
+    most_epsilon: float | None = None
 
     def __call__(self, terms: Terms) -> str | None:
         """Return why the participant refuses these terms, or None."""
@@ -63,8 +66,14 @@ class OwnPolicy:
             strangers = [name for name in terms.participants if name not in self.participants]
             if strangers:
                 return f"it takes no part together with {', '.join(strangers)}"
-        if self.protected and not (isinstance(terms, HorizontalTerms) and terms.protected):
-            return "it takes part only where what clients send is protected"
+        stated = terms.epsilon if isinstance(terms, HorizontalTerms) else None
+        if self.protected and stated is None:
+            return "it takes part only where noise covers all that clients send, with a stated ε"
+        if self.most_epsilon is not None and isinstance(terms, HorizontalTerms):
+            if stated is None:
+                return f"the terms state no ε for what clients send; it wants at most {self.most_epsilon:g}"
+            if stated > self.most_epsilon:
+                return f"ε = {stated:g} is more than its {self.most_epsilon:g}"
         if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
             return f"protection {job.protection!r} is less than its {self.protection!r}"
         if self.protection != "none" and job.protection in EXPERIMENTAL and not self.allow_experimental:

@@ -102,6 +102,11 @@ class Terms:
             **({"allow_experimental": True} if self.job.allow_experimental else {}),
         }
 
+    @property
+    def settled(self) -> dict[str, Any]:
+        """What a draft already holds: later terms of the same run must not change it."""
+        return {"job": self.plain_job, "participants": dict(self.participants)}
+
     def to_plain(self) -> dict[str, Any]:
         """Return the terms as plain values for JSON; other group values are named by their text."""
         return {
@@ -217,8 +222,9 @@ class HorizontalTerms(Terms):
         Shape of one row of features.
     classes
         Number of classes, or None for labels ±1.
-    protected
-        Whether clients add noise to their updates.
+    noise
+        The mechanism by which clients add noise to their updates, with all its numbers as plain values, and the ε and δ
+        that they amount to where an ε is stated. Empty without noise; ``{"by_client": {…}}`` where clients differ.
     scope
         Where constraints hold, and with which bounds.
     server_rows
@@ -231,7 +237,7 @@ class HorizontalTerms(Terms):
 
     shape: tuple[int, ...] = ()
     classes: int | None = None
-    protected: bool = False
+    noise: Mapping[str, Any] = field(default_factory=dict)
     scope: ConstraintScope = EVERYWHERE
     server_rows: bool = False
     slice_counts: Mapping[Slice, int] | None = None
@@ -241,6 +247,29 @@ class HorizontalTerms(Terms):
     def only_sums(self) -> bool:
         """Whether the server learns only sums of clients' answers."""
         return self.job.protection == "masked"
+
+    @property
+    def protected(self) -> bool:
+        """Whether clients add noise to their updates."""
+        return bool(self.noise)
+
+    def noise_of(self, name: str) -> Mapping[str, Any]:
+        """Return the mechanism of one client."""
+        found: Mapping[str, Any] = self.noise.get("by_client", {name: self.noise}).get(name, {})
+        return found
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε that all clients' messages together keep to; None if none is stated."""
+        return self.noise.get("epsilon")
+
+    @property
+    def settled(self) -> dict[str, Any]:
+        return super().settled | {
+            "noise": plain(self.noise),
+            "scope": plain(asdict(self.scope)),
+            "server_rows": self.server_rows,
+        }
 
     def inequalities_at(self, name: str) -> tuple[Inequality, ...]:
         """Return the inequalities with the bounds of this client or of the server, without missing slices."""
@@ -269,7 +298,7 @@ class HorizontalTerms(Terms):
         return super().to_plain() | {
             "shape": list(self.shape),
             "classes": self.classes,
-            "protected": self.protected,
+            "noise": plain(self.noise),
             "scope": asdict(self.scope),
             "server_rows": self.server_rows,
             "slice_counts": None
@@ -284,7 +313,7 @@ class HorizontalTerms(Terms):
         return super()._fields(content) | {
             "shape": tuple(int(size) for size in content["shape"]),
             "classes": content["classes"],
-            "protected": bool(content["protected"]),
+            "noise": dict(content["noise"]),
             "scope": ConstraintScope(**content["scope"]),
             "server_rows": bool(content["server_rows"]),
             "slice_counts": None

@@ -77,7 +77,7 @@ def draft_terms(
     names: Sequence[str],
     *,
     scope: ConstraintScope = EVERYWHERE,
-    protected: bool = False,
+    noise: Mapping[str, Any] | None = None,
     two_classes: bool = True,
     server_rows: bool = False,
 ) -> HorizontalTerms:
@@ -85,11 +85,11 @@ def draft_terms(
     if len(set(names)) < len(names):
         raise DataError(f"two clients are named {next(name for name in names if names.count(name) > 1)!r}")
     solver = choose_solver(
-        job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
+        job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=bool(noise)
     )
     named = replace(job, solver=solver, constraints=job.constraints or HORIZONTAL[solver].default_constraints)
     participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
-    return HorizontalTerms(named, participants, 0, {}, (), None, protected, scope, server_rows)
+    return HorizontalTerms(named, participants, 0, {}, (), None, noise or {}, scope, server_rows)
 
 
 # -- the client's part

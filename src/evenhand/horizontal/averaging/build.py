@@ -17,6 +17,7 @@ from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServe
 from evenhand.horizontal.averaging.server import message_sizes, regulariser
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, noise_shares
 from evenhand.horizontal.summaries import SliceMeans
+from evenhand.privacy.mechanism import described
 from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.solver import Solver
@@ -96,6 +97,12 @@ class _Builder:
                 raise InputError(f"client {name!r} was given the rows of {own.rows.name!r}; give each client its own")
             if noise_shares(own.update_noise) > 1 and not terms.only_sums:
                 raise InputError(f"client {name!r} would send only its share of the noise; set protection='masked'")
+            asked, given = terms.noise_of(name), described(own.update_noise)
+            if bool(asked) != bool(given) or any(asked.get(key) != value for key, value in given.items()):
+                raise InputError(
+                    f"client {name!r} adds the noise {given or 'none'}, but the terms say {dict(asked) or 'none'}; "
+                    "build the terms with noise=noise_terms(update_noise)"
+                )
         means = SliceMeans(terms)
         formulation = self._formulation(means.bounds)
         first = next(iter(owns.values()))

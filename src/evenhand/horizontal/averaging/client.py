@@ -51,20 +51,34 @@ class ClosingClient(HorizontalClient):
     """Client with rows behind a learner; rows never leave it, only the contents of its messages do."""
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"round": int, "final": tuple[Single, Single] | None}
+    state_fields: ClassVar = {"round": int, "closed": bool, "final": tuple[Single, Single] | None}
 
-    def __init__(self, name: str, sizes: Mapping[str, int], learner: Learner) -> None:
+    def __init__(
+        self, name: str, sizes: Mapping[str, int], learner: Learner, *, max_rounds: int, measures: bool
+    ) -> None:
         super().__init__(name, sizes)
         self.learner = learner
+        self.max_rounds = max_rounds
+        # Whether the terms let the client measure models on its rows. No noise covers measurements.
+        self.measures = measures
         self.round = 0
+        self.closed = False
         # The final model, from its measurement until its gradient.
         self.final: tuple[Single, Single] | None = None
 
     def handle(self, message: Message) -> Sends:
-        """Answer the closing exchange, equal for all solvers: measure the final model, then compute its gradient."""
-        if message.kind == FINAL.kind:
-            self.round = message.integer("round")
-            self.done = not message.integer("measure")
+        """Answer the closing exchange, equal for all solvers: measure the final model, then compute its gradient.
+
+        Each question is answered once, after the last round, and only if the terms let clients measure models.
+        """
+        if message.kind == FINAL.kind and not self.closed and message.integer("round") == self.max_rounds:
+            asked = bool(message.integer("measure"))
+            if asked and not self.measures:
+                raise ProtocolError(
+                    f"{self.name} refuses to measure the final model: by the terms clients send noisy updates only, "
+                    "and no noise covers measurements"
+                )
+            self.round, self.closed, self.done = self.max_rounds, True, not asked
             if self.done:
                 return ()
             self.final = (message["weights"], message["statistics"])

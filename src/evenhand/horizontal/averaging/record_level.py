@@ -167,6 +167,8 @@ class RecordLearner(BatchedLearner):
             pulls = self._pulls(network.evaluate(features), data.labels[part], data.membership[part], tilt)
             slopes = of_each_row(parameters, features, pulls.to(network.device))
             flat = torch.cat([slope.reshape(len(part), -1) for slope in slopes.values()], dim=1).cpu()
+            # A row without a finite gradient adds nothing. An error would tell of it, and no noise covers that.
+            flat = torch.where(flat.isfinite().all(dim=1, keepdim=True), flat, 0.0)
             lengths = torch.linalg.vector_norm(flat, dim=1)
             total += (self._mechanism.clip * (1 - _ROOM) / lengths).clamp(max=1.0) @ flat
         return total

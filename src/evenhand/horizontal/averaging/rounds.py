@@ -29,6 +29,7 @@ from evenhand.horizontal.averaging.server import ClosingServer
 from evenhand.horizontal.problem import ModelStart, Single, UpdateMechanism, noise_shares
 from evenhand.horizontal.seeds import generator, secret_generator
 from evenhand.horizontal.summaries import SliceMeans
+from evenhand.privacy.mechanism import ClippedGaussian
 from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
@@ -204,11 +205,10 @@ class AveragingClient(ClosingClient):
         update_noise: UpdateMechanism | None = None,
         secret: bytes | None = None,
     ) -> None:
-        super().__init__(name, sizes, learner)
+        super().__init__(name, sizes, learner, max_rounds=max_rounds, measures=report_every > 0)
         self.options = options
         self.formulation = formulation
         self.seed = seed
-        self.max_rounds = max_rounds
         self.report_every = report_every
         self.update_noise = update_noise
         self.secret = secret
@@ -223,7 +223,7 @@ class AveragingClient(ClosingClient):
         if message.kind != MODEL.kind:
             return super().handle(message)
         told = message.integer("round")
-        if not self.round < told <= self.max_rounds:
+        if self.closed or self.request is not None or not self.round < told <= self.max_rounds:
             raise ProtocolError(
                 f"{self.name} has finished {self.round} of {self.max_rounds} rounds; it refuses a model of round {told}"
             )
@@ -241,7 +241,9 @@ class AveragingClient(ClosingClient):
         sends = self.measurements(request)
         self.effort += 3.0 * self.learner.epochs * self.learner.effort
         trained = self.learner.train()
-        if not (np.isfinite(trained.weights).all() and np.isfinite(trained.statistics).all()):
+        # Clipped updates with noise are sent in any case: when a run stops must not depend on the client's rows.
+        finite = np.isfinite(trained.weights).all() and np.isfinite(trained.statistics).all()
+        if not (finite or isinstance(self.update_noise, ClippedGaussian)):
             raise DivergenceError(
                 f"{self.name}: weights became infinite or NaN in round {self.round}; the steps are too long. "
                 "Scale the columns, choose a smaller step, or clip gradients"

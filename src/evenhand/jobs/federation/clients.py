@@ -6,10 +6,12 @@ all participants have the model, and the server has the counts from which qualit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
@@ -18,9 +20,10 @@ from evenhand.horizontal.problem import ClientData
 from evenhand.jobs.federation.checkpointing import CheckpointManager, keeper, messages_of, own_secret
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
-from evenhand.jobs.horizontal.rows import ClientTable, ServerSide, feature_columns
+from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
 from evenhand.jobs.tables import Labels
+from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import HorizontalTerms, Terms
@@ -42,12 +45,14 @@ class ClientEnd:
     encoder: PartyEncoder
     state: State
     labels: Labels
+    quality: Mapping[str, Any] = field(default_factory=dict)
+    """Quality of the model on the client's own rows, if the client keeps its counts at home."""
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write the shared model; return the content of the client's `result.json`."""
         folder.write_model("encoder", self.encoder.to_state())
         folder.write_model("weights", self.state)
-        return {"terms": self.terms.digest, "labels": self.labels._asdict()}
+        return {"terms": self.terms.digest, "labels": self.labels._asdict(), **self.quality}
 
 
 class _OwnTable(ClientTable):
@@ -114,11 +119,17 @@ def _client(
     )
     rows = table.rows
     assert rows is not None
-    measuring = MeasureClient(name, lambda model: count_decisions(rows, scorer(_state(model))(rows.features)))
+    # No noise covers exact counts: a client that protects its updates keeps them at home.
+    measuring = MeasureClient(name, None if terms.protected else lambda model: _counts(rows, model))
     yield measuring
     require_unchanged({table.owner: table.seen})
     assert measuring.model is not None
-    return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels)
+    quality = measured_quality(job, table.labels, {name: _counts(rows, measuring.model)}) if terms.protected else {}
+    return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, quality)
+
+
+def _counts(rows: EncodedRows, model: bytes) -> Summary:
+    return count_decisions(rows, scorer(_state(model))(rows.features))
 
 
 def clients_server_program(
@@ -136,14 +147,14 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     trained_with = sent()
     outcome = server.outcome()
     model = model_state(job, terms.shape, outcome.model, outcome.weights, outcome.statistics)
-    measuring = MeasureServer(names, state_bytes(model))
+    measuring = MeasureServer(names, state_bytes(model), counts=not terms.protected)
     yield measuring
     counts, labels = measuring.counts, side.labels
     assert isinstance(labels, Labels)
-    said = servers_result(
-        job, certified(server.certificate), server.proofs(), labels, scores_of(counts, job), trained_with
-    )
-    result = {**said, **measured_quality(job, labels, counts)}
+    scores = scores_of(counts, job) if counts else np.zeros(0)
+    result = servers_result(job, certified(server.certificate), server.proofs(), labels, scores, trained_with)
+    if counts:
+        result |= measured_quality(job, labels, counts)
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)
     return result
@@ -158,4 +169,4 @@ def _state(model: bytes) -> State:
 
 
 def _draft(job: ClientsJob) -> HorizontalTerms:
-    return draft_terms(job.to_job(), list(job.parts), scope=job.to_scope(), protected=job.privacy is not None)
+    return draft_terms(job.to_job(), list(job.parts), scope=job.to_scope(), noise=job.to_noise())

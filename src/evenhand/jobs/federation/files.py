@@ -136,7 +136,10 @@ class PolicySection(Strict):
     most_rounds: int | None = key("Most rounds that it accepts.", 100, None, ge=1)
     least_rows: int = key("Fewest common rows that it accepts.", 500, 0, ge=0)
     participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
-    protected: bool = key("Whether it accepts only jobs with `[privacy]` noise.", True, False)
+    protected: bool = key("Whether it accepts only jobs with `[privacy]` noise and a stated ε.", True, False)
+    most_epsilon: float | None = key(
+        "Largest ε of a client's updates. Jobs that state no ε are then refused.", 4.0, None, gt=0.0
+    )
     never_send: list[str] = key("Kinds of messages that it never sends; the run ends there.", ["combined-scores"], [])
     columns: list[str] | None = key("Columns that a job across clients may use; by default all.", ["age", "ward"], None)
     protection: Protection = key("Weakest `protection` that it accepts.", "masked", "none")

@@ -87,7 +87,7 @@ def for_submitter(job: AnyJob, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """Yield tables of the parts of a result that are present."""
-    if "quality" in result:
+    if result.get("quality"):
         yield quality_table(result, "test" if "test" in result["quality"] else "train")
     if (constraints := constraints_table(result)) is not None:
         yield constraints

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -10,7 +12,8 @@ from pydantic import Field, PlainValidator
 from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.compressed import is_libsvm
-from evenhand.errors import InputError, JobError
+from evenhand.errors import InputError, JobError, MissingExtraError
+from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import UpdateNoise
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
@@ -26,14 +29,15 @@ from evenhand.jobs.schema import (
     located,
 )
 from evenhand.printing import quoted
-from evenhand.privacy.accounting import noise_for, privacy_statement
-from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
+from evenhand.privacy.accounting import NoGuaranteeError, noise_for, privacy_statement
+from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian, described
 from evenhand.privacy.neighbours import least_of
 from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.solvers.checking import check_job
 from evenhand.solvers.registry import HORIZONTAL, choose_solver, has_multipliers
+from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
@@ -225,23 +229,52 @@ class HorizontalJobFile(ClockedFile):
             if section.epsilon is None:
                 return unit
             rounds, delta = self.to_job().max_rounds, section.delta
-            return record_noise_for(unit, section.epsilon, lambda one: privacy_statement(one, rounds, delta).epsilon)
+            found = record_noise_for(unit, section.epsilon, lambda one: privacy_statement(one, rounds, delta).epsilon)
+            dual = None if found.dual_noise_multiplier is None else _up(found.dual_noise_multiplier)
+            return replace(found, noise_multiplier=_up(found.noise_multiplier), dual_noise_multiplier=dual)
         if noise is None:
             assert section.epsilon is not None
             # A client that takes part in only some of the rounds spends less.
             releases = 1 if section.dual_clip is None else 2
-            noise = noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases)
+            noise = _up(noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases))
         if section.mechanism == "shared-gaussian":
             drawn = round(getattr(self._settings, "participation", 1.0) * len(self.client))
             shares = least_of(drawn) if section.shares is None else section.shares
             return SharedGaussian(section.clip, section.dual_clip, noise, shares=shares)
         return ClippedGaussian(section.clip, section.dual_clip, noise)
 
+    def uncovered(self, columns_learned: bool) -> list[str]:
+        """Return what clients say about their rows without noise: before the first round, and in measurements."""
+        job, found = self.to_job(), [LEARNED_COLUMNS] if columns_learned else []
+        if self.data.sensitive and (self.data.groups is None or learns_crossings(job.constraints, self.data.groups)):
+            found.append(LEARNED_GROUPS)
+        if job.solver == "fairfed" or job.options.get("report_every"):
+            found.append("what clients measure on their rows (solver fairfed, or options.report_every)")
+        return found
+
+    @once
+    def to_noise(self) -> dict[str, Any]:
+        """Return the noise of the terms: the mechanism, δ, and the ε of the whole run if one can be stated."""
+        if self.privacy is None:
+            return {}
+        mechanism, delta = self.to_protection(), self.privacy.delta
+        try:
+            others, rounds = self.uncovered(self.data.encoder is None), self.to_job().max_rounds
+            epsilon = _up(privacy_statement(mechanism, rounds, delta, unprotected=others).epsilon)
+        except (NoGuaranteeError, MissingExtraError):
+            epsilon = None
+        return {**described(mechanism), "delta": delta, "epsilon": epsilon}
+
     @property
     def _settings(self) -> Any:
         """Return the solver's own options."""
         job = self.to_job()
         return HORIZONTAL[job.solver].settings(job)
+
+
+def _up(value: float) -> float:
+    """Round up to four digits: all sites must come to the same terms, and their libraries differ in the last digits."""
+    return float(Decimal(value).normalize(Context(prec=4, rounding=ROUND_CEILING)))
 
 
 def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:

@@ -17,7 +17,6 @@ from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
-from evenhand.horizontal.crossings import learns_crossings
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import EncodedRows, client_pictures, encoded, open_frame
@@ -35,7 +34,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.run_location import check_place
 from evenhand.training.horizontal import HorizontalRun, train_together
-from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
+from evenhand.training.protection import client_privacy
 from evenhand.training.run import shortfalls
 
 FinishedHorizontalRun: TypeAlias = FinishedRun[HorizontalRun]
@@ -77,21 +76,11 @@ def run_horizontal_job(
 # -- quality
 
 
-def learned_before(job: HorizontalJobFile, columns_learned: bool) -> list[str]:
-    """Return the names of statistics that are learned from the clients' rows before the first round."""
-    columns = [LEARNED_COLUMNS] if columns_learned else []
-    unknown = job.data.groups is None or learns_crossings(job.to_job().constraints, job.data.groups)
-    return columns + ([LEARNED_GROUPS] if job.data.sensitive and unknown else [])
-
-
 def check_epsilon(job: HorizontalJobFile, columns_learned: bool) -> None:
     """Refuse a requested ε that could not be stated at the end of the run."""
     if job.privacy is None or job.privacy.epsilon is None:
         return
-    trained, others = job.to_job(), learned_before(job, columns_learned)
-    if trained.solver == "fairfed" or trained.options.get("report_every"):
-        others.append("what clients measure on their rows (solver fairfed, or options.report_every)")
-    if others:
+    if others := job.uncovered(columns_learned):
         raise DataError(
             f"privacy.epsilon = {job.privacy.epsilon:g} cannot be guaranteed, because no noise is added to "
             f"{', '.join(others)}. "
@@ -158,9 +147,8 @@ def stated_privacy(
 ) -> dict[str, Any]:
     """Return the privacy statement of each client."""
     assert job.privacy is not None
-    learned = learned_before(job, columns_learned)
-    delta = job.privacy.delta
-    stated = client_privacy(clients, job.to_protection(), transcript, delta, learned=learned, secret_noise=secret_noise)
+    delta, others = job.privacy.delta, job.uncovered(columns_learned)
+    stated = client_privacy(clients, job.to_protection(), transcript, delta, learned=others, secret_noise=secret_noise)
     return {name: one.as_dict() for name, one in stated.items()}
 
 

@@ -145,7 +145,7 @@ def open_horizontal_tables(
         trained,
         list(tables),
         scope=job.to_scope(),
-        protected=job.privacy is not None,
+        noise=job.to_noise(),
         two_classes=job.n_classes is None,
         server_rows=server is not None,
     )
