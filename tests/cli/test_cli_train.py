@@ -169,6 +169,10 @@ def test_wrong_arguments_are_refused(here: Any, small: SmallJob) -> None:
     done = here("train", path, "--resume")
     assert done.returncode == 2
     assert "--resume needs --out" in done.stderr
+    done = here("train", path, "--resume", "--out", small.folder / "nwe")
+    assert done.returncode == 2
+    assert "to resume; check --out" in done.stderr
+    assert not (small.folder / "nwe").exists()
     done = here("train", small.folder / "none.toml")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no job file" in done.stderr
@@ -215,7 +219,8 @@ def test_killed_runs_end_where_an_uninterrupted_one_does(start: Any, evenhand: A
     path, out = small.path, small.folder / "run"
 
     def interrupt(reached: Callable[[], bool], how: signal.Signals) -> subprocess.Popen[str]:
-        process = start("train", path, "--out", out, "--checkpoint-seconds", 0, "--resume", "-q")
+        again = ["--resume"] if out.exists() else []
+        process = start("train", path, "--out", out, "--checkpoint-seconds", 0, *again, "-q")
         wait_for(process, reached)
         process.send_signal(how)
         process.wait()

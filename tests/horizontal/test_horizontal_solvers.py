@@ -11,9 +11,11 @@ from support.problems import small
 from evenhand.constraints.kinds import LossParity
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError
+from evenhand.horizontal.prox_al.options import ProxAL
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.protocol.job import Job
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, choose_solver
+from evenhand.solvers.registry import HORIZONTAL, choose_solver, named_solver
 from evenhand_reproductions.in_memory import horizontal_terms
 
 PROBLEM = small(seed=2, rows=70)
@@ -92,4 +94,22 @@ def test_options_of_programs_come_from_the_job_where_they_say_nothing() -> None:
     found = HORIZONTAL["prox-al"].settings(job)
     assert (found.stationarity, found.feasibility, found.max_rounds, found.seed) == (1e-4, 1e-2, 77, 5)
     assert found.rho_rule == "balanced"
-    assert HORIZONTAL["sqp"].settings(Job("sqp", tol=0.0)).stationarity == 1e-3
+    assert HORIZONTAL["sqp"].settings(Job("sqp", tol=0.0)).tolerances == (1e-3, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (SQP(stationarity=1e-3, feasibility=1e-3, max_rounds=200), "sqp"),
+        (ProxAL(stationarity=1e-3, max_rounds=100_000, rho_rule="fixed", seed=0), "prox-al"),
+    ],
+)
+def test_an_option_that_is_given_wins_over_the_job(given: Any, name: str) -> None:
+    found, options = named_solver("horizontal", given)
+    assert found == name
+    settings = HORIZONTAL[name].settings(Job(name, tol=1e-6, max_rounds=5, seed=3, options=options))
+    assert settings.tolerances[0] == 1e-3
+    assert settings.round_limit == given.max_rounds
+    if name == "prox-al":
+        assert (settings.tolerances[1], settings.rho_rule, settings.seed) == (1e-6, "fixed", 0)
+    assert named_solver("horizontal", type(given)()) == (name, {})

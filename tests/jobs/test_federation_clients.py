@@ -178,3 +178,14 @@ def test_a_client_that_lacks_a_column_ends_the_run_everywhere(tmp_path: Path) ->
     ends = run(paths)
     assert all(isinstance(end, EvenhandError) for end in ends.values())
     assert "client 'south'" in str(ends["server"])
+
+
+@pytest.mark.parametrize("kind", ["party", "client"])
+def test_a_job_file_with_tables_is_for_training_in_one_place(tmp_path: Path, kind: str) -> None:
+    section = {"name": "north", "table": "north.csv", "id": "patient"}
+    split = "vertical" if kind == "party" else "horizontal"
+    path = tmp_path / "job.toml"
+    path.write_text(tomli_w.dumps({"job": {"split": split}, kind: [section, {**section, "name": "south"}]}))
+    with pytest.raises(JobError, match=r"job\.toml: this job file is for evenhand train") as caught:
+        read_federation_job(path)
+    assert "unknown key" not in str(caught.value)

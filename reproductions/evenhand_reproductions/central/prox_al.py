@@ -70,13 +70,13 @@ def prox_al(
             status = SolveStatus.STALLED
             break
         done = tolerances.rule(outer - 1, moved, changed)
-        if done or (tolerances.stop == "residual" and residual.within(tolerances.stationarity, tolerances.feasibility)):
+        if done or (tolerances.stop == "residual" and residual.within(*tolerances.tolerances)):
             status = SolveStatus.CONVERGED
             break
         missed = sides.missed(after.point.constraints)
         slope = sides.net(missed) @ after.point.jacobian
         stuck = before is not None and residual.violation > 0.99 * before.violation
-        apart = residual.violation > tolerances.feasibility and stuck
+        apart = residual.violation > tolerances.tolerances[1] and stuck
         if apart and is_infeasible(0.5 * float(missed @ missed), slope, weights):
             status = SolveStatus.INFEASIBLE
             break

@@ -98,13 +98,32 @@ def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class ProxALTolerances(CheckedOptions):
+class ResidualOptions(CheckedOptions):
+    """Tolerances of proximal AL Definition 1, on the measured residual.
+
+    Parameters
+    ----------
+    stationarity, feasibility
+        ε₁ and ε₂. If given they win over the job's ``tol``; None is ``tol``, or 1e-3 without a job.
+    """
+
+    stationarity: Positive | None = None
+    feasibility: Positive | None = None
+
+    @property
+    def tolerances(self) -> tuple[float, float]:
+        """Return ε₁ and ε₂."""
+        return self.stationarity or 1e-3, self.feasibility or 1e-3
+
+
+@dataclass(frozen=True)
+class ProxALTolerances(ResidualOptions):
     """Parameters of both proximal AL methods, with the defaults of the paper's Section 5.1.
 
     Parameters
     ----------
     stationarity, feasibility
-        ε₁ and ε₂.
+        ε₁ and ε₂. If given they win over the job's ``tol``; None is ``tol``, or 1e-3 without a job.
     penalty
         β.
     subproblem
@@ -116,8 +135,6 @@ class ProxALTolerances(CheckedOptions):
         (ε₁, ε₂), which the rule implies.
     """
 
-    stationarity: Positive = 1e-3
-    feasibility: Positive = 1e-3
     penalty: Positive = 300.0
     subproblem: Positive = 1e-3
     max_outer: Count = 500
@@ -129,5 +146,6 @@ class ProxALTolerances(CheckedOptions):
 
     def rule(self, outer: int, moved: float, changed: float) -> bool:
         """Return whether ‖w^{k+1} − w^k‖∞ + βτ_k ≤ βε₁ and ‖μ^{k+1} − μ^k‖∞ ≤ βε₂ (proximal AL Eq. 11)."""
-        near = moved + self.penalty * self.tau(outer) <= self.penalty * self.stationarity
-        return near and changed <= self.penalty * self.feasibility
+        stationarity, feasibility = self.tolerances
+        near = moved + self.penalty * self.tau(outer) <= self.penalty * stationarity
+        return near and changed <= self.penalty * feasibility

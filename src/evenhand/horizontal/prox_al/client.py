@@ -246,7 +246,7 @@ class ProxALClient(HorizontalClient):
         count, program = self.options.curvature_rows, self.program
         if count is None or not isinstance(program, SliceProgram):
             return None
-        return program.sampled(count, generator(self.options.seed, self.name, self.outer, "batches"))
+        return program.sampled(count, generator(self.options.seed or 0, self.name, self.outer, "batches"))
 
     def _balance(self, before: Array, weights: Array) -> None:
         """Balance residuals: raise ρ_i if the client is far from the server, lower it if ρ_i · its move is large."""

@@ -23,6 +23,7 @@ class ProxAL(ProxALTolerances):
     rho
         Initial ρ_i of every client.
     rho_rule
+        None is ``"balanced"`` in a job, and ``"fixed"`` without one.
         ``"fixed"``: as in the paper. ``"balanced"``: each client doubles or halves its own ρ_i if its distance from the
         server's iterate and its own movement times ρ_i differ by more than a factor of `balance`. The ρ_i of
         proximal AL Eq. 22 is then the one that the server used. After `balance_rounds` rounds of a subproblem ρ_i is
@@ -39,7 +40,8 @@ class ProxAL(ProxALTolerances):
         Most ADMM rounds of one subproblem. If it is reached, the subproblem is not solved to τ_k, and the run cannot
         converge on it.
     max_rounds
-        Largest number of communication rounds.
+        Largest number of communication rounds. If given it wins over that of the job; None is the job's, or 100,000
+        without a job.
     participation
         Share of the clients in a round of ADMM, drawn anew each time; a subproblem ends only after a round with all
         clients.
@@ -49,21 +51,25 @@ class ProxAL(ProxALTolerances):
         Number of rows, drawn anew for each subproblem, from which a client computes second derivatives; None for all.
         Gradients, and so the tolerances, always use all rows. Programs that are not slices of data ignore it.
     seed
-        Seed of the draws of participants and rows.
+        Seed of the draws of participants and rows. If given it wins over that of the job; None is the job's, or 0.
     """
 
     rho: Positive = 0.01
-    rho_rule: RhoRule = "fixed"
+    rho_rule: RhoRule | None = None
     balance: Annotated[float, Field(gt=1.0, allow_inf_nan=False)] = 5.0
     balance_rounds: Count = 200
     shrink: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     floor: Positive = 0.01
     max_inner: Count = 10_000
-    max_rounds: Count = 100_000
+    max_rounds: Count | None = None
     participation: Share = 1.0
     local_solver: Method = "auto"
     curvature_rows: Count | None = None
-    seed: int = 0
+    seed: int | None = None
+
+    @property
+    def round_limit(self) -> int:
+        return self.max_rounds or 100_000
 
     def tolerance(self, inner: int, outer: int, clients: int) -> float:
         """Return ε_{t+1}."""

@@ -231,16 +231,16 @@ class ProxALServer(ProgramServer):
     ) -> SolveStatus | None:
         options, now = self.options, self.residual
         assert now is not None
-        if options.stop == "residual" and now.within(options.stationarity, options.feasibility):
+        if options.stop == "residual" and now.within(*options.tolerances):
             return SolveStatus.CONVERGED
         # Another subproblem takes at least two rounds.
-        at_cap = self.outer >= options.max_outer or self.rounds + 2 > options.max_rounds
+        at_cap = self.outer >= options.max_outer or self.rounds + 2 > options.round_limit
         if self.outer == 0:
             return SolveStatus.LIMIT if at_cap else None
         # A subproblem that reached its limit does not count: without proximal AL Eq. 10 the rule does not apply.
         if self.solved and options.rule(self.outer - 1, moved, change):
             return SolveStatus.CONVERGED
-        stuck = last is not None and now.violation > max(options.feasibility, 0.99 * last.violation)
+        stuck = last is not None and now.violation > max(options.tolerances[1], 0.99 * last.violation)
         if stuck and is_infeasible(missed, missed_slope, self.weights):
             return SolveStatus.INFEASIBLE
         return SolveStatus.LIMIT if at_cap else None
@@ -284,7 +284,7 @@ class ProxALServer(ProgramServer):
         confirming = self.inner == 1 or float(self.residuals.sum()) <= self.options.tau(self.outer)
         if count == len(self.names) or confirming:
             return self.names
-        draw = generator(self.options.seed, SERVER, self.rounds, "participants")
+        draw = generator(self.options.seed or 0, SERVER, self.rounds, "participants")
         return tuple(self.names[place] for place in sorted(draw.choice(len(self.names), count, replace=False)))
 
     def _after_answers(self, bodies: Mapping[str, Body]) -> Sends:
@@ -294,7 +294,7 @@ class ProxALServer(ProgramServer):
         bound = max(self.tolerance, self.options.tolerance(self.inner - 1, self.outer, len(self.names)))
         everybody = len(self.asked) == len(self.names)
         self.solved = everybody and bound + float(self.residuals.sum()) <= self.options.tau(self.outer)
-        capped = self.inner >= self.options.max_inner or self.rounds + 1 >= self.options.max_rounds
+        capped = self.inner >= self.options.max_inner or self.rounds + 1 >= self.options.round_limit
         if self.solved or capped:
             self.outer += 1
             return self._broadcast_outer()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from evenhand.protocol.job import CheckedOptions, Count, Positive
+from evenhand.programs.optimality import ResidualOptions
+from evenhand.protocol.job import Count, Positive
 
 CurvatureRule = Literal["auto", "exact", "bfgs"]
 LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
@@ -13,15 +14,17 @@ LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 
 
 @dataclass(frozen=True)
-class SQP(CheckedOptions):
+class SQP(ResidualOptions):
     """Options of `sqp`.
 
     Parameters
     ----------
     stationarity, feasibility
-        ε₁ and ε₂ of proximal AL Definition 1, on the measured residual.
+        ε₁ and ε₂ of proximal AL Definition 1. If given they win over the job's ``tol``; None is ``tol``, or 1e-3
+        without a job.
     max_rounds
-        Largest number of communication rounds; a run that reaches it has not converged.
+        Largest number of communication rounds; a run that reaches it has not converged. If given it wins over that of
+        the job; None is the job's, or 200 without a job.
     curvature
         ``"exact"``: clients send second derivatives, d(d+1)/2 numbers. ``"bfgs"``: the server approximates them from
         gradients, which needs more rounds with d numbers each. ``"auto"``: exact up to `exact_limit` weights.
@@ -35,13 +38,15 @@ class SQP(CheckedOptions):
         rates meet them, and the exact rates may be far beyond.
     """
 
-    stationarity: Positive = 1e-3
-    feasibility: Positive = 1e-3
-    max_rounds: Count = 200
+    max_rounds: Count | None = None
     curvature: CurvatureRule = "auto"
     exact_limit: Count = 1000
     penalty: Positive = 1.0
     exact_rates: bool | None = None
+
+    @property
+    def round_limit(self) -> int:
+        return self.max_rounds or 200
 
     def is_exact(self, weights: int) -> bool:
         return self.curvature == "exact" or (self.curvature == "auto" and weights <= self.exact_limit)

@@ -97,7 +97,7 @@ class SQPServer(ProgramServer):
 
     def _remodel(self) -> None:
         """Rebuild the program for the current bounds."""
-        self.feasibility = self.moving.finest(self.options.feasibility)
+        self.feasibility = self.moving.finest(self.options.tolerances[1])
         self.model = SQPModel(self.moving.bounds, self.regulariser, 0.5 * self.feasibility)
 
     @property
@@ -213,7 +213,7 @@ class SQPServer(ProgramServer):
             self.trials = np.tile(self.fallback, (len(LENGTHS), 1))
             return self._ask()
         self.damping = max(10.0 * self.damping, 1e-3)
-        if self.damping > MOST_DAMPING or self.rounds >= self.options.max_rounds:
+        if self.damping > MOST_DAMPING or self.rounds >= self.options.round_limit:
             return self._finish(SolveStatus.STALLED if self.damping > MOST_DAMPING else SolveStatus.LIMIT)
         return self._step()
 
@@ -263,7 +263,7 @@ class SQPServer(ProgramServer):
         self.residual = present if self.counted is None else self._as_asked(evaluation)
         self.best = min(self.best, self._badness(present))
         self._report(evaluation.rows, evaluation.exact)
-        if present.within(options.stationarity, self.feasibility):
+        if present.within(options.tolerances[0], self.feasibility):
             return self._judge(evaluation)
         if self.model.infeasible(evaluation, self.feasibility):
             if not self.moving.patience or not self.moving.shifted.exact.any():
@@ -274,7 +274,7 @@ class SQPServer(ProgramServer):
 
     def _search(self, evaluation: Evaluation) -> Sends:
         """Request an evaluation of fractions of the step."""
-        if self.rounds >= self.options.max_rounds:
+        if self.rounds >= self.options.round_limit:
             return self._finish(SolveStatus.LIMIT)
         assert self.found is not None
         self.stage = "search"
@@ -360,7 +360,7 @@ class SQPServer(ProgramServer):
         return replace(self.model, bounds=self.bounds).residual(replace(evaluation, rows=meant), self.net)
 
     def _badness(self, residual: Residual) -> float:
-        return max(residual.stationarity / self.options.stationarity, residual.distance / self.feasibility)
+        return max(residual.stationarity / self.options.tolerances[0], residual.distance / self.feasibility)
 
     def _finish(self, status: SolveStatus) -> Sends:
         self.status, self.done, seen = status, True, self.moving.seen

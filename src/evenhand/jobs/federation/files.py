@@ -23,7 +23,7 @@ from evenhand.protocol.terms import Part
 _SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
-
+_TABLE: Final = {"table", "database"}
 
 PARTY_FILE: Final = "EVENHAND_PARTY_FILE"
 """Environment variable with the path of a site's own file; at the server, the file of the label holder."""
@@ -171,6 +171,14 @@ def read_federation(path: Path) -> FederationFile:
 
 
 def parse_federation_job(content: dict[str, Any], where: str) -> AnyJob:
+    for kind in ("party", "client"):
+        sections = content.get(kind)
+        if isinstance(sections, list) and any(isinstance(one, dict) and _TABLE & one.keys() for one in sections):
+            raise JobError(
+                f"{where}: this job file is for evenhand train in one place, because its [[{kind}]] sections say where "
+                "tables are. Between organisations the job only names the participants; each describes its table in a "
+                "party.toml of its own"
+            )
     section = content.get("job")
     if isinstance(section, dict) and section.get("split") == "horizontal":
         return parsed(ClientsJob, _check_clients_job, content, where)
