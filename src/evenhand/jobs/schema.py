@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import TypeName
-from evenhand.data.tables.columns import MissingRule, Rules
+from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under
@@ -109,8 +109,15 @@ class EncodedSection(Strict):
         "Most levels of a categorical column that get a feature of their own; the rest share one.", 100, None, ge=1
     )
 
+    numbers: NumbersRule | dict[str, NumbersRule] = key(
+        "Numbers: `standard` standardises them, `curves` makes piecewise-linear curves of them, `bins` 0/1 features. "
+        "For all columns, or by column. Across clients they are standardised.",
+        {"income": "curves"},
+        "standard",
+    )
+
     def to_rules(self) -> Rules:
-        return Rules(self.missing, self.max_levels)
+        return Rules(self.missing, self.max_levels, self.numbers)
 
 
 class TrainingSection(Strict):

@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from evenhand.arrays import Array
 from evenhand.data.tables.category_columns import CategoryColumn, CategorySummary
 from evenhand.data.tables.columns import ColumnSummary, EncodedColumn, FitRules, is_text, require
+from evenhand.data.tables.curve_columns import CurveColumn
 from evenhand.data.tables.numeric_columns import DateColumn, NumericColumn, NumericSummary
 from evenhand.data.tables.raw import DATE, LEVEL_TYPES, NUMBER, RawColumn
 from evenhand.errors import DataError
@@ -49,8 +51,21 @@ def fit_column(raw: RawColumn, rules: FitRules) -> EncodedColumn:
     if raw.kind is None or (raw.kind in (NUMBER, DATE) and not raw.known.size):
         return EmptySummary(raw.name, raw.kind).fitted(rules)
     if raw.kind in (NUMBER, DATE):
-        return NumericColumn.fit(raw, rules)
+        return fit_numbers(NumericColumn.fit(raw, rules), raw.known, rules)
     return CategorySummary.of(raw).fitted(rules)
+
+
+def fit_numbers(column: EncodedColumn, known: Array, rules: FitRules) -> EncodedColumn:
+    """Return a column of numbers as the rules want it, given its known values."""
+    made = (
+        CurveColumn.fit(column.name, known, column.missing == "seen", rules) if becomes_curve(column, rules) else None
+    )
+    return made or column
+
+
+def becomes_curve(column: EncodedColumn, rules: FitRules) -> bool:
+    """Tell whether the rules make a curve, or bins, of a column."""
+    return column.kind == NUMBER and rules.scale and rules.numbers_of(column.name) != "standard"
 
 
 def summary_from_state(state: Mapping[str, Any]) -> ColumnSummary:
@@ -74,4 +89,7 @@ def column_from_state(state: Any, where: str, scale: bool) -> EncodedColumn:
     require(known, f"{where}.missing", "refused, unseen or seen")
     if kind in LEVEL_TYPES:
         return CategoryColumn.from_state(state, where)
+    if kind == NUMBER and "knots" in state:
+        require(scale, where, "unscaled, as in an encoder that does not scale")
+        return CurveColumn.from_state(state, where)
     return (DateColumn if kind == DATE else NumericColumn).from_state(state, where, scale)

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from scipy import sparse
@@ -21,6 +21,8 @@ from evenhand.errors import DataError, InputError
 from evenhand.printing import quoted
 
 MissingRule: TypeAlias = Literal["indicator", "refuse"]
+NumbersRule: TypeAlias = Literal["standard", "curves", "bins"]
+"""How numbers become features: standardised, as piecewise-linear curves of their rank, or as 0/1 features of bins."""
 MissingMode: TypeAlias = Literal["refused", "unseen", "seen"]
 """How a fitted column takes missing values: it refuses them, or accepts them and fit saw none, or saw some."""
 ID_ROWS: Final = 50
@@ -31,17 +33,19 @@ MANY_LEVELS: Final = 500
 
 @dataclass(frozen=True)
 class Rules:
-    """The user's rules: what to do with missing values, for all columns or by name, and how many levels to keep."""
+    """The user's rules for missing values and for numbers, for all columns or by name, and how many levels to keep."""
 
     missing: MissingRule | Mapping[str, MissingRule] = "indicator"
     max_levels: int | None = None
+    numbers: NumbersRule | Mapping[str, NumbersRule] = "standard"
 
     def __post_init__(self) -> None:
-        by_column = isinstance(self.missing, Mapping)
-        for rule in self.missing.values() if isinstance(self.missing, Mapping) else [self.missing]:
-            if rule not in ("indicator", "refuse"):
-                where = " for a column" if by_column else ""
-                raise InputError(f"missing is {quoted(rule)}{where}; choose 'indicator' or 'refuse'")
+        for key, known in (("missing", get_args(MissingRule)), ("numbers", get_args(NumbersRule))):
+            given = getattr(self, key)
+            for rule in given.values() if isinstance(given, Mapping) else [given]:
+                if rule not in known:
+                    where = " for a column" if isinstance(given, Mapping) else ""
+                    raise InputError(f"{key} is {quoted(rule)}{where}; choose {' or '.join(map(repr, known))}")
         if self.max_levels is not None and (type(self.max_levels) is not int or self.max_levels < 1):
             raise InputError(f"max_levels is {quoted(self.max_levels)}; it is a whole number above 0, or None")
 
@@ -49,6 +53,10 @@ class Rules:
         """Tell whether missing values in this column are an error."""
         rule = self.missing.get(name, "indicator") if isinstance(self.missing, Mapping) else self.missing
         return rule == "refuse"
+
+    def numbers_of(self, name: str) -> NumbersRule:
+        """Return how this column's numbers become features."""
+        return self.numbers.get(name, "standard") if isinstance(self.numbers, Mapping) else self.numbers
 
 
 DEFAULT_RULES: Final = Rules()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from evenhand.arrays import Matrix
+from evenhand.arrays import Array, Matrix
 from evenhand.data.tables import column_kinds
 from evenhand.data.tables.category_columns import CategoryColumn
 from evenhand.data.tables.columns import (
@@ -18,6 +18,7 @@ from evenhand.data.tables.columns import (
     EncodedColumn,
     FitRules,
     MissingRule,
+    NumbersRule,
     Rules,
     as_is,
     count_blocks,
@@ -32,8 +33,8 @@ from evenhand.data.tables.columns import (
 from evenhand.data.tables.matrix_encoding import MatrixScaling
 from evenhand.data.tables.numeric_columns import NumericColumn
 from evenhand.data.tables.raw import RawColumn
-from evenhand.errors import DataError
-from evenhand.printing import listed
+from evenhand.errors import DataError, InputError
+from evenhand.printing import listed, quoted
 
 VERSION: Final = 1
 """The version of the state that is written and read."""
@@ -44,8 +45,9 @@ class PartyEncoder:
 
     Text, category and boolean columns become one 0/1 feature for each level, and no level is left out. A value not seen
     at fit becomes zeros. All levels that a pandas category declares count, seen or not. Numeric columns are
-    standardised with the mean and population standard deviation of the rows of :meth:`fit`. A date becomes the number
-    of its day, standardised, and 0/1 features for its month, its weekday and, if there are times, its hour.
+    standardised with the mean and population standard deviation of the rows of :meth:`fit`, or become curves. A date
+    becomes the number of its day, standardised, and 0/1 features for its month, its weekday and, if there are times,
+    its hour.
 
     A missing category is a level of its own. A missing number or date is filled with the median, and a 0/1 feature
     marks it. Where rows come batch by batch or from several clients, the mean takes the median's place, because medians
@@ -65,6 +67,8 @@ class PartyEncoder:
     missing : ``"indicator"`` encodes missing values as said above, ``"refuse"`` raises an error; or one of the two
         by a column's name.
     max_levels : how many levels of a column to keep, the most frequent ones; all others share one feature.
+    numbers : ``"standard"`` standardises numbers, ``"curves"`` makes piecewise-linear curves of their ranks, ``"bins"``
+        makes 0/1 features of bins with equal shares of rows; or one of the three by a column's name.
 
     Attributes
     ----------
@@ -78,10 +82,11 @@ class PartyEncoder:
         as_is: bool = False,
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
+        numbers: NumbersRule | Mapping[str, NumbersRule] = "standard",
     ) -> None:
         self.scale, self.as_is = scale and not as_is, as_is
-        self.rules = Rules(missing, max_levels)
-        self._rules = FitRules(missing, max_levels, self.scale, as_is)
+        self.rules = Rules(missing, max_levels, numbers)
+        self._rules = FitRules(missing, max_levels, numbers, self.scale, as_is)
         self.remarks: tuple[str, ...] = ()
         # One of the three: fitted columns, summaries to fit them from, or a matrix with numbered columns.
         self._columns: tuple[EncodedColumn, ...] | None = None
@@ -143,9 +148,15 @@ class PartyEncoder:
         scale: bool,
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
+        numbers: NumbersRule | Mapping[str, NumbersRule] = "standard",
         as_is: bool = False,
     ) -> Self:
         """Return the encoder of all clients' rows together, given each client's summary by name."""
+        if numbers != "standard" and not as_is:
+            raise InputError(
+                f"numbers is {quoted(numbers)}, and clients share no quantiles of their columns: across clients "
+                'numbers are standardised; set numbers = "standard"'
+            )
         encoder = cls(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
         for owner, summary in summaries.items():
             try:
@@ -225,15 +236,22 @@ class PartyEncoder:
         return None if self._matrix is None else self._matrix.width
 
     @property
-    def numbers_with_missing(self) -> list[str]:
-        """Names of the numbers and dates that had missing values at fit."""
-        return [one.name for one in self._fitted() if isinstance(one, NumericColumn) and one.missing == "seen"]
+    def unfinished(self) -> list[str]:
+        """Names of the columns of which sums are not enough: numbers with missing values, for medians, and curves."""
+        return [one.name for one in self._fitted() if isinstance(one, NumericColumn) and self._needs_values(one)]
 
-    def fill_with(self, fills: Mapping[str, float]) -> None:
-        """Fill missing values of these columns with other values than the mean, such as medians."""
-        self._columns = tuple(
-            replace(one, fill=fills[one.name]) if isinstance(one, NumericColumn) and one.name in fills else one
-            for one in self._fitted()
+    def _needs_values(self, column: NumericColumn) -> bool:
+        return column.missing == "seen" or column_kinds.becomes_curve(column, self._rules)
+
+    def finish(self, name: str, known: Array) -> None:
+        """Give all known values of a column: its missing values are then filled with the median, and curves fitted."""
+        self._set_columns(
+            [
+                column_kinds.fit_numbers(replace(one, fill=float(np.median(known))), known, self._rules)
+                if isinstance(one, NumericColumn) and one.name == name
+                else one
+                for one in self._fitted()
+            ]
         )
 
     @property

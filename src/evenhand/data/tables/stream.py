@@ -11,7 +11,7 @@ from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.as_types import TypeName, as_types, index_by, numbers_as_fitted, require_columns, to_pandas
-from evenhand.data.tables.columns import MissingRule
+from evenhand.data.tables.columns import MissingRule, NumbersRule
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
@@ -31,6 +31,7 @@ def encode_parquet(
     training: Booleans | None = None,
     missing: MissingRule | Mapping[str, MissingRule] = "indicator",
     max_levels: int | None = None,
+    numbers: NumbersRule | Mapping[str, NumbersRule] = "standard",
     types: Mapping[str, TypeName] | None = None,
     decimal: Decimal = ".",
     guessed: Mapping[str, Decimal] | None = None,
@@ -57,8 +58,9 @@ def encode_parquet(
         The ids wanted, in the order wanted; None takes every row in the file's order. Other rows are ignored.
     training
         Which of the rows to fit the encoder on; all when None.
-    missing, max_levels
-        As in :class:`PartyEncoder`. Columns with missing values are read once more, one at a time, for their medians.
+    missing, max_levels, numbers
+        As in :class:`PartyEncoder`. Columns with missing values and curves are read once more, one at a time, for their
+        medians and quantiles.
     types, decimal
         As in :class:`TableSource`.
     guessed
@@ -73,18 +75,16 @@ def encode_parquet(
     if rows is not None and training is not None and len(training) != len(rows):
         raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
     file = _StreamedFile(path, id, columns, types or {}, decimal, guessed or {})
-    encoder = PartyEncoder(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
+    encoder = PartyEncoder(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels, numbers=numbers)
     found = []
     for start, ids, frame in file.batches():
         if rows is None:
             found.append(ids)
         if len(frame := _learned_from(start, ids, frame, rows, training)):
             encoder.partial_fit(frame)
-    fills = {}
-    for name in encoder.numbers_with_missing:
+    for name in encoder.unfinished:
         parts = (_learned_from(*batch, rows, training)[name] for batch in file.batches([name]))
-        fills[name] = float(np.median(np.concatenate([RawColumn.of(part, name).known for part in parts])))
-    encoder.fill_with(fills)
+        encoder.finish(name, np.concatenate([RawColumn.of(part, name).known for part in parts]))
     wanted = file.checked(found) if rows is None else rows
     return wanted, encoder, _fill(file, encoder, wanted, placed=rows is None)
 

@@ -1,0 +1,141 @@
+"""Numbers as curves and bins: what they encode, what they remember, and what a linear model gains by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenhand import VerticalClassifier
+from evenhand.data import PartyEncoder
+from evenhand.data.tables.stream import encode_parquet
+from evenhand.errors import DataError, InputError
+
+
+def money(rows: int = 1000, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    income = np.exp(rng.normal(10.0, 1.5, rows))
+    income[rng.random(rows) < 0.3] = 0.0
+    debt = pd.Series(rng.gamma(0.5, 1000.0, rows)).mask(pd.Series(rng.random(rows) < 0.1))
+    return pd.DataFrame({"income": income, "debt": debt, "children": rng.integers(0, 4, rows)})
+
+
+def curves(frame: pd.DataFrame, **settings: object) -> tuple[PartyEncoder, np.ndarray]:
+    encoder = PartyEncoder(numbers="curves", **settings)  # type: ignore[arg-type]
+    return encoder, np.asarray(encoder.fit_transform(frame))
+
+
+def test_each_segment_has_a_centred_feature_and_missing_values_an_indicator() -> None:
+    frame = money()
+    encoder, matrix = curves(frame)
+    names = encoder.feature_names_out
+    income = [name for name in names if name.startswith("income")]
+    assert len(income) == 4
+    assert income[0].startswith("income 0 to ")
+    assert "debt is missing" in names
+    # Few values: a knot at each of them.
+    assert [name for name in names if name.startswith("children")] == [
+        "children 0 to 1",
+        "children 1 to 2",
+        "children 2 to 3",
+    ]
+    ramps = [place for place, name in enumerate(names) if not name.endswith("is missing")]
+    np.testing.assert_allclose(np.abs(matrix[:, ramps].mean(axis=0)), 0.0, atol=1e-12)
+    gone = frame["debt"].isna().to_numpy()
+    debt = [place for place, name in enumerate(names) if name.startswith("debt ") and name != "debt is missing"]
+    assert not matrix[np.ix_(gone, debt)].any()
+
+
+def test_a_curve_rises_with_the_number_and_is_constant_beyond_the_training_range() -> None:
+    frame = money()
+    encoder, _ = curves(frame)
+    grid = np.linspace(-1e9, 1e9, 2001)
+    new = pd.DataFrame({"income": grid, "debt": 0.0, "children": 1})
+    encoded = np.asarray(encoder.transform(new))[:, :4]
+    assert (np.diff(encoded, axis=0) >= 0.0).all()
+    edges = pd.DataFrame({"income": [frame["income"].min(), frame["income"].max()], "debt": 0.0, "children": 1})
+    np.testing.assert_array_equal(np.asarray(encoder.transform(edges))[:, :4], encoded[[0, -1]])
+
+
+def test_ramps_are_linear_in_the_rank() -> None:
+    frame = pd.DataFrame({"x": np.exp(np.arange(100.0))})
+    matrix = curves(frame)[1]
+    total = matrix.sum(axis=1)
+    # All segments hold the same share of rows, so the sum of the ramps is linear in the rank.
+    np.testing.assert_allclose(np.diff(total), np.diff(total)[0], atol=0.02)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.lists(st.one_of(st.none(), st.floats(-1e12, 1e12)), min_size=1, max_size=300),
+    st.sampled_from(["curves", "bins"]),
+)
+def test_any_column_encodes_and_its_state_encodes_the_same(numbers: list[float | None], how: str) -> None:
+    frame = pd.DataFrame({"x": pd.Series(numbers, dtype=float), "y": np.arange(len(numbers))})
+    encoder = PartyEncoder(numbers=how)  # type: ignore[arg-type]
+    matrix = np.asarray(encoder.fit_transform(frame))
+    assert np.isfinite(matrix).all()
+    assert matrix.shape == (len(numbers), encoder.width_out)
+    again = PartyEncoder.from_json(json.dumps(encoder.to_state()).encode())
+    np.testing.assert_array_equal(np.asarray(again.transform(frame)), matrix)
+    assert again.feature_names_out == encoder.feature_names_out
+
+
+def test_bins_hold_equal_shares_of_rows() -> None:
+    frame = pd.DataFrame({"x": np.random.default_rng(0).lognormal(size=1000)})
+    matrix = np.asarray(PartyEncoder(numbers="bins").fit_transform(frame))
+    assert set(np.unique(matrix)) == {0.0, 1.0}
+    np.testing.assert_array_equal(matrix.sum(axis=1), 1.0)
+    np.testing.assert_allclose(matrix.mean(axis=0), 0.25, atol=0.02)
+
+
+def test_a_rule_by_column_leaves_the_others_standardised() -> None:
+    encoder = PartyEncoder(numbers={"income": "curves"}).fit(money())
+    assert {"debt", "children"} <= set(encoder.feature_names_out)
+    assert "income" not in encoder.feature_names_out
+
+
+@pytest.mark.parametrize("how", ["curves", "bins"])
+def test_a_streamed_table_is_encoded_like_one_in_memory(how: str, tmp_path: Path) -> None:
+    frame = money(700)
+    frame.to_parquet(tmp_path / "money.parquet", index=False, row_group_size=100)
+    _, encoder, matrix = encode_parquet(tmp_path / "money.parquet", numbers=how)  # type: ignore[arg-type]
+    whole = PartyEncoder(numbers=how)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(np.asarray(matrix), np.asarray(whole.fit_transform(frame)))
+    assert encoder.to_state() == whole.to_state()
+
+
+def test_a_wrong_rule_and_clients_are_refused() -> None:
+    with pytest.raises(InputError, match="numbers is 'splines'; choose 'standard' or 'curves' or 'bins'"):
+        PartyEncoder(numbers="splines")  # type: ignore[arg-type]
+    summary = PartyEncoder().partial_fit(money()).to_summary()
+    with pytest.raises(InputError, match=r"across clients numbers are standardised; set numbers = .standard."):
+        PartyEncoder.from_summaries({"north": summary}, scale=True, numbers="curves")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("knots", [0.5, 0.4]), ("ranks", [0.0]), ("means", []), ("values", [1.0, 2.0]), ("steps", 1), ("knots", "no")],
+)
+def test_a_damaged_state_is_refused(key: str, value: object) -> None:
+    state = curves(money())[0].to_state()
+    state["columns"][0][key] = value
+    with pytest.raises(DataError, match="this is not the state of an encoder"):
+        PartyEncoder.from_state(state)
+
+
+def test_curves_learn_what_a_straight_line_cannot() -> None:
+    rng = np.random.default_rng(3)
+    frame = money(2000, seed=3)
+    chance = np.where(frame["income"].rank(pct=True).between(0.4, 0.7), 0.85, 0.15)
+    labels = (rng.random(2000) < chance).astype(int)
+    tables = [frame[["debt", "children"]], frame[["income"]]]
+    straight = VerticalClassifier(random_state=0).fit(tables, labels)
+    encoded = [PartyEncoder(numbers="curves").fit_transform(one) for one in tables]
+    curved = VerticalClassifier(random_state=0).fit(encoded, labels)
+    assert curved.score(encoded, labels) > straight.score(tables, labels) + 0.1
