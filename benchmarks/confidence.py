@@ -38,6 +38,8 @@ from evenhand.data import Dataset, PartyEncoder, load
 from evenhand.errors import SmallSliceWarning
 from evenhand.metrics import constraint_gaps, intervals, summary
 
+RAW = PartyEncoder(scale=False)
+"""Columns pass as they are."""
 SETS = ("adult", "compas", "credit-default")
 MODELS = {
     "no constraint": None,
@@ -88,7 +90,7 @@ def statements(data: Dataset, resplits: int, rows: int) -> Iterator[dict[str, ob
         random = np.random.default_rng(resplit)
         parts = {"training": random.integers(len(labels), size=rows), "new": random.integers(len(labels), size=rows)}
         for name, constraint in MODELS.items():
-            model = SplitTableClassifier(VerticalClassifier(constraint=constraint, scale=False), parties=3)
+            model = SplitTableClassifier(VerticalClassifier(constraint=constraint, encoder=RAW), parties=3)
             train = parts["training"]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SmallSliceWarning)
@@ -151,11 +153,11 @@ def _trained(
         # Slices too small, bounds out of reach: the table says how that ends.
         warnings.simplefilter("ignore")
         if solver == "subspace":
-            model = SplitTableClassifier(VerticalClassifier(constraint=constraint, scale=False), parties=3)
+            model = SplitTableClassifier(VerticalClassifier(constraint=constraint, encoder=RAW), parties=3)
             model.fit(matrix[train], labels[train], sensitive_features=groups.iloc[train].to_numpy())
             return model.decision_function(matrix), model.classifier_.proofs_
         clients = np.random.default_rng(seed).integers(4, size=len(train))
-        across = HorizontalClassifier(solver="sqp", constraint=constraint, scale=False)
+        across = HorizontalClassifier(solver="sqp", constraint=constraint, encoder=RAW)
         across.fit(matrix[train], labels[train], sensitive_features=groups.iloc[train], clients=clients)
         return across.decision_function(matrix), across.proofs_
 

@@ -24,7 +24,7 @@ from evenhand.auditing.vertical import audit_vertical
 from evenhand.constraints import bind
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import EqualOpportunity
-from evenhand.data import load
+from evenhand.data import PartyEncoder, load
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit
 from evenhand.privacy import RandomizedResponse
@@ -50,7 +50,7 @@ def run(problem: FairVFLProblem, model: str, asked: RandomizedResponse | None) -
         model=model,  # type: ignore[arg-type]
         constraint=constraint,
         max_rounds=30,
-        scale=False,
+        encoder=PartyEncoder(scale=False),
         random_state=problem.seed,
         protection="none",
         label_privacy=asked,

@@ -30,9 +30,12 @@ from sklearn.linear_model import LogisticRegression
 
 from evenhand import HorizontalClassifier
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity
+from evenhand.data import PartyEncoder
 from evenhand.protocol.job import Job
 from evenhand_reproductions.in_memory import train_vertical
 
+RAW = PartyEncoder(scale=False)
+"""Columns pass as they are."""
 SETS = ("adult", "compas", "communities-crime", "german", "credit-default", "give-me-some-credit")
 EPSILON = 0.01
 CONSTRAINTS: dict[str, Constraint] = {
@@ -78,7 +81,7 @@ def smooth(given: Problem, constraint: str) -> tuple[Decide, dict[str, Any]]:
 
 def sqp(given: Problem, constraint: str) -> tuple[Decide, dict[str, Any]]:
     """Four clients with a quarter of the rows each."""
-    model = HorizontalClassifier(solver="sqp", constraint=CONSTRAINTS[constraint], scale=False, random_state=0)
+    model = HorizontalClassifier(solver="sqp", constraint=CONSTRAINTS[constraint], encoder=RAW, random_state=0)
     clients = np.arange(len(given.labels)) % 4
     model.fit(dense(given), given.labels, sensitive_features=groups(given), clients=clients)
 

@@ -21,6 +21,7 @@ from problems import arguments, problem
 from sklearn.linear_model import LogisticRegression
 
 from evenhand import EqualOpportunity, VerticalClassifier
+from evenhand.data import PartyEncoder
 
 REPEATS = 7
 
@@ -37,7 +38,7 @@ def main() -> None:
     zero_one = (given.labels > 0).astype(int)
     blocks = {party.name: party.matrix for party in given.parties}
     logistic = LogisticRegression(C=0.5, max_iter=1000)
-    fair = VerticalClassifier(constraint=EqualOpportunity(0.01), scale=False, random_state=0)
+    fair = VerticalClassifier(constraint=EqualOpportunity(0.01), encoder=PartyEncoder(scale=False), random_state=0)
     reduction = ExponentiatedGradient(
         LogisticRegression(C=0.5, max_iter=1000), TruePositiveRateParity(difference_bound=0.01)
     )

@@ -39,7 +39,7 @@ def main() -> None:
             model = VerticalClassifier(
                 constraint=EqualizedOdds(0.01, measure="error", temperature=temperature),
                 pos_label=data.positive,
-                scale=False,
+                encoder=PartyEncoder(scale=False),
                 max_rounds=60,
                 solver=Subspace(exact_rates=True),
             )

@@ -17,6 +17,7 @@ from evenhand.data.tables.addresses import Address
 from evenhand.jobs.federation.files import ClientsJob, FederationFile, FederationJob, PartyFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.vertical.file import VerticalJobFile
+from evenhand.models.kinds import NAMED
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 FILES = {
@@ -47,6 +48,9 @@ In `[job]`: `constraint = { kind = "equalized-odds", epsilon = 0.02, measure = "
 
 | kind | meaning |
 |---|---|"""
+MODELS = """\
+In `[job]`: `model = "mlp"`, or a table with settings: `model = { kind = "mlp", hidden = [64] }`. The tables below list
+the settings; Python has the same as objects (`evenhand.models`)."""
 CONSTRAINT_KEYS = {
     "epsilon": ("Largest difference between two groups.", "0.02"),
     "limit": ("`neyman-pearson`: largest mean over the class.", "0.05"),
@@ -71,7 +75,7 @@ def job_keys_page() -> str:
                 continue
             seen.add(section)
             lines += [f"### `{heading}`", "", _meaning(section), "", *HEAD, *map(_line, own_keys(section)), ""]
-    lines += [*_constraints(), "", *_options()]
+    lines += [*_constraints(), "", *_models(), *_options()]
     for title, (changed, base) in DIFFERENCES.items():
         lines += [f"## {title}", "", *_difference(changed, base)]
     return "\n".join(lines)
@@ -198,6 +202,13 @@ def _constraints() -> list[str]:
         lines.append(_row(f"`{name}`", meaning, default, f"`{name} = {example}`"))
     assert not known, f"constraint keys without a description: {', '.join(known)}"
     return lines
+
+
+def _models() -> Iterator[str]:
+    yield from ("## Models", "", MODELS, "")
+    for name, kind in NAMED.items():
+        yield from (f"### `{name}` ({' and '.join(kind.splits)})", "", _meaning(kind), "")
+        yield from ("| key | meaning | default |", "|---|---|---|", *_option_rows(kind), "")
 
 
 def _options() -> Iterator[str]:

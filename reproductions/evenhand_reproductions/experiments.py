@@ -16,7 +16,7 @@ from evenhand.data import Dataset, PartyEncoder, split_columns
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary
-from evenhand.protocol.job import ModelName
+from evenhand.models import MLP
 from evenhand.solvers import FairVFL, FedBCD, Subspace
 from evenhand_reproductions.data.splits import papers_split, party_sizes
 from evenhand_reproductions.settings import SETS, Meter, Record
@@ -96,7 +96,7 @@ def published(
     rounds: int,
     *,
     local_steps: int = 1,
-    model: ModelName = "linear",
+    neural: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Fit:
     """FairVFL at the papers' constants for a fixed number of rounds; FedBCD without ε."""
@@ -105,8 +105,7 @@ def published(
         problem,
         solver=solver(**{**PUBLISHED, "local_steps": local_steps, **(options or {})}),
         constraint=None if epsilon is None else EqualOpportunity(epsilon),
-        model=model,
-        hidden=HIDDEN,
+        model=MLP(hidden=HIDDEN) if neural else "linear",
         max_rounds=rounds,
         tol=0.0,
         random_state=problem.seed,
@@ -132,7 +131,7 @@ def selected(
 def _classifier(problem: FairVFLProblem, **options: Any) -> VerticalClassifier:
     roles: Any = "all-active" if problem.all_active else None
     # The columns are encoded already.
-    return VerticalClassifier(scale=False, roles=roles, **options)
+    return VerticalClassifier(encoder=PartyEncoder(scale=False), roles=roles, **options)
 
 
 def _fit(problem: FairVFLProblem, **options: Any) -> Fit:

@@ -10,6 +10,7 @@ import pytest
 import evenhand
 from evenhand import HorizontalClassifier
 from evenhand.auditing.findings import Audit
+from evenhand.data import PartyEncoder
 
 
 def audited(solver: str, protection: Any = "none") -> Audit:
@@ -17,7 +18,9 @@ def audited(solver: str, protection: Any = "none") -> Audit:
     rows = rng.normal(size=(241, 5))
     labels = np.where(rows @ rng.normal(size=5) + rng.logistic(size=241) > 0, 1, 0)
     clients = np.array(["one"] + ["many"] * 120 + ["more"] * 120)
-    classifier = HorizontalClassifier(solver=solver, max_rounds=3, random_state=0, scale=False, protection=protection)
+    classifier = HorizontalClassifier(
+        solver=solver, max_rounds=3, random_state=0, encoder=PartyEncoder(scale=False), protection=protection
+    )
     return evenhand.audit(classifier, rows, labels, clients=clients)
 
 

@@ -29,6 +29,7 @@ from evenhand import (
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.data import PartyEncoder
 from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand.models import MLP, Linear
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.solvers import HORIZONTAL, FairFedAvgALM, FedAvg, ProxAL, Subspace
@@ -36,6 +37,7 @@ from evenhand.training.protection import NoStatement
 
 torch = pytest.importorskip("torch")
 
+RAW = PartyEncoder(scale=False)
 PROBLEM = small(seed=1, rows=120)
 X, LABELS, GROUPS = PROBLEM.matrix, PROBLEM.labels, PROBLEM.groups
 CLIENTS = np.array(["ghent", "lyon", "turin"])[np.arange(120) % 3]
@@ -97,7 +99,7 @@ def test_a_fitted_model_has_all_it_promises(solver: str) -> None:
 
 
 def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
-    model = _fitted(HorizontalClassifier(scale=False))
+    model = _fitted(HorizontalClassifier(encoder=RAW))
     scores = model.decision_function(X)
     np.testing.assert_allclose(scores, X @ model.coef_[0] + model.intercept_, rtol=1e-12)
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-scores)), rtol=1e-12)
@@ -106,7 +108,7 @@ def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
 
 @pytest.mark.parametrize("solver", ["sqp", "prox-al"])
 def test_without_a_constraint_it_is_logistic_regression(solver: str) -> None:
-    model = _fitted(HorizontalClassifier(solver=solver, alpha=0.05, scale=False, tol=1e-6))
+    model = _fitted(HorizontalClassifier(solver=solver, alpha=0.05, encoder=RAW, tol=1e-6))
     pooled = LogisticRegression(C=1 / (120 * 0.05), tol=1e-12, solver="newton-cholesky").fit(X, LABELS)
     np.testing.assert_allclose(model.coef_, pooled.coef_, atol=1e-4)
     np.testing.assert_allclose(model.intercept_, pooled.intercept_, atol=1e-4)
@@ -114,7 +116,7 @@ def test_without_a_constraint_it_is_logistic_regression(solver: str) -> None:
 
 
 def test_fedavg_of_full_batches_and_one_step_goes_there_as_well() -> None:
-    model = _fitted(_averaging(max_rounds=400, scale=False), sensitive_features=None)
+    model = _fitted(_averaging(max_rounds=400, encoder=RAW), sensitive_features=None)
     pooled = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky").fit(X, LABELS)
     np.testing.assert_allclose(model.coef_, pooled.coef_, atol=1e-3)
 
@@ -122,7 +124,7 @@ def test_fedavg_of_full_batches_and_one_step_goes_there_as_well() -> None:
 @pytest.mark.parametrize("solver", ["sqp", "prox-al"])
 def test_a_global_constraint_holds_and_the_optimum_is_the_pooled_one(solver: str) -> None:
     given = ProxAL(rho_rule="balanced") if solver == "prox-al" else solver
-    model = HorizontalClassifier(solver=given, constraint=EqualOpportunity(0.02), alpha=0.05, scale=False, tol=1e-5)
+    model = HorizontalClassifier(solver=given, constraint=EqualOpportunity(0.02), alpha=0.05, encoder=RAW, tol=1e-5)
     _fitted(model)
     assert _gap(model) <= 0.02 + 1e-4
     columns = np.hstack([X, np.ones((120, 1))])
@@ -138,7 +140,7 @@ def test_a_global_constraint_holds_and_the_optimum_is_the_pooled_one(solver: str
     bounds = [{"type": "ineq", "fun": lambda w, s=s: 0.02 - s * difference(w)} for s in (1.0, -1.0)]
     pooled = minimize(objective, np.zeros(5), method="SLSQP", constraints=bounds, options={"ftol": 1e-12})
     assert model.certificate_.objective == pytest.approx(pooled.fun, abs=1e-4)
-    free = _fitted(HorizontalClassifier(alpha=0.05, scale=False))
+    free = _fitted(HorizontalClassifier(alpha=0.05, encoder=RAW))
     assert _gap(free) > 0.02 + 1e-3
 
 
@@ -236,7 +238,7 @@ def test_the_order_of_rows_and_of_clients_does_not_matter() -> None:
 
 
 def test_the_seed_decides_and_a_clock_changes_the_time_only() -> None:
-    settings = {"model": "mlp", "hidden": (6,), "options": {"step": 0.1, "batch_size": 8}}
+    settings = {"model": MLP(hidden=(6,)), "options": {"step": 0.1, "batch_size": 8}}
     first, again, other, slow = (
         _fitted(_averaging(**settings, random_state=seed, runtime=clock))
         for seed, clock in ((0, "auto"), (np.int64(0), "auto"), (1, "auto"), (0, VirtualClock(latency=1.0)))
@@ -320,9 +322,9 @@ def test_an_agreed_encoder_is_used_as_it_is() -> None:
 
 
 def test_arrays_lists_frames_and_sparse_matrices_give_the_same_model() -> None:
-    plain = _fitted(HorizontalClassifier(scale=False))
+    plain = _fitted(HorizontalClassifier(encoder=RAW))
     for rows in (X.tolist(), FRAME, sp.csr_array(X)):
-        np.testing.assert_allclose(_fitted(HorizontalClassifier(scale=False), X=rows).coef_, plain.coef_, atol=1e-9)
+        np.testing.assert_allclose(_fitted(HorizontalClassifier(encoder=RAW), X=rows).coef_, plain.coef_, atol=1e-9)
 
 
 def test_pandas_indexes_bring_rows_together_and_may_repeat_where_they_are_the_same() -> None:
@@ -381,7 +383,7 @@ def test_resnet18_trains_on_images() -> None:
 
 # -- privacy
 
-AGREED: dict[str, Any] = {"scale": False, "groups": {"group": ["a", "b"]}}
+AGREED = {"group": ["a", "b"]}
 
 
 def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
@@ -391,17 +393,17 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
         update_noise=noise,
         max_rounds=6,
         options={**SGD, "participation": 0.34},
-        delta=1e-6,
-        **AGREED,
+        encoder=RAW,
     )
-    _fitted(model)
+    _fitted(model, group_values=AGREED)
     frame = model.run_.transcript.frame()
     rounds = frame[frame.kind == "update"].groupby("sender").size().to_dict()
     assert sum(rounds.values()) == 6
     assert len(set(rounds.values())) > 1
     assert set(model.privacy_) == {"ghent", "lyon", "turin"}
-    for name, statement in model.privacy_.items():
+    for name, statement in model.privacy_statements(delta=1e-6).items():
         assert isinstance(statement, PrivacyStatement)
+        assert model.privacy_[name].epsilon == privacy_statement(noise, rounds.get(name, 0), 1e-5).epsilon
         assert statement.rounds == rounds.get(name, 0)
         assert statement.epsilon == privacy_statement(noise, rounds.get(name, 0), 1e-6).epsilon
         assert not statement.secret_noise
@@ -410,8 +412,8 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
 @pytest.mark.parametrize(
     ("solver", "changes", "reason"),
     [
-        ("fedavg", {"scale": True}, "means, deviations and levels of columns"),
-        ("fedavg", {"groups": None}, "which groups occur"),
+        ("fedavg", {"encoder": None}, "means, deviations and levels of columns"),
+        ("fedavg", {"group_values": None}, "which groups occur"),
         ("fedavg", {"options": {**SGD, "report_every": 1}}, "'sums'"),
         ("fairfed", {}, "'rates'"),
         ("fedavg", {"update_noise": GaussianNoise(0.01)}, "not clipped"),
@@ -420,8 +422,9 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
     ids=["scaled", "groups", "reports", "fairfed", "unclipped", "no noise"],
 )
 def test_where_nothing_can_be_proved_the_reason_is_kept(solver: str, changes: dict[str, Any], reason: str) -> None:
-    settings = {**AGREED, "update_noise": ClippedGaussian(1.0, None, 4.0), **changes}
-    model = _fitted(_averaging(solver, **settings))
+    settings = {"encoder": RAW, "update_noise": ClippedGaussian(1.0, None, 4.0), **changes}
+    values = settings.pop("group_values", AGREED)
+    model = _fitted(_averaging(solver, **settings), group_values=values)
     for statement in model.privacy_.values():
         assert isinstance(statement, NoStatement)
         assert statement.epsilon is None
@@ -430,7 +433,7 @@ def test_where_nothing_can_be_proved_the_reason_is_kept(solver: str, changes: di
 
 def test_protections_by_client_are_stated_by_client() -> None:
     update_noise = {"ghent": ClippedGaussian(1.0, None, 4.0), "lyon": ClippedGaussian(1.0, None, 8.0)}
-    model = _fitted(_averaging(update_noise=update_noise, **AGREED))
+    model = _fitted(_averaging(update_noise=update_noise, encoder=RAW), group_values=AGREED)
     first, second, third = (model.privacy_[name] for name in ("ghent", "lyon", "turin"))
     assert first.epsilon > second.epsilon > 0
     assert "sent as they are" in third.words
@@ -486,17 +489,18 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"solver": "fedavg", "solver__step": 1.0}, "solver__step needs one object as solver"),
         ({"solver": Subspace()}, "solver is Subspace.*give a name such as 'fedavg', or an object of .*FedAvg"),
         ({"model": "forest"}, "model is 'forest'"),
-        ({"model": 3}, "model is a int"),
+        ({"model": 3}, "model is 3.*give Linear.*or a torch.nn.Module"),
         ({"model": lambda: 3, "solver": "fairfedavgalm"}, "must make a torch.nn.Module"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"max_rounds": 0}, "max_rounds is 0"),
         ({"tol": -1.0}, "tol is -1.0"),
-        ({"hidden": 3}, "hidden is 3"),
-        ({"delta": 0.0}, "delta is 0.0"),
+        ({"model": Linear(fit_intercept=False)}, "always has an intercept"),
+        ({"model": MLP(), "model__hidden": 3}, "hidden is 3"),
+        ({"model": MLP(), "model__depth": 3}, "MLP has no parameter 'depth'; it has hidden"),
+        ({"model": "mlp", "model__hidden": (3,)}, "model__hidden needs one object as model"),
         ({"encoder": "ours"}, "encoder is a str"),
         ({"pos_label": "maybe"}, "pos_label is 'maybe'"),
         ({"constraint": "equal-opportunity"}, "is not a constraint"),
-        ({"groups": {"group": ["a", "c"]}}, "'b', which is not among the agreed groups"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -504,6 +508,25 @@ def test_settings_that_cannot_be_used_are_refused_by_name(changes: dict[str, Any
     model = HorizontalClassifier(constraint=EqualOpportunity(0.05), max_rounds=2)
     with pytest.raises(InputError, match=told):
         _fitted(model.set_params(**changes))
+
+
+def test_an_encoder_that_is_not_fitted_gives_the_rules_of_the_one_that_is_learned() -> None:
+    frame = pd.DataFrame({"ward": np.resize(list("aabbbc"), 120), "age": np.arange(120.0)})
+    model = HorizontalClassifier(encoder=PartyEncoder(max_levels=1), max_rounds=2)
+    assert {"encoder__scale", "encoder__max_levels"} <= model.get_params().keys()
+    names = _fitted(model, X=frame).get_feature_names_out().tolist()
+    more = _fitted(clone(model).set_params(encoder__max_levels=2), X=frame).get_feature_names_out().tolist()
+    assert (len(names), len(more)) == (3, 4)
+    assert not model.encoder.is_fitted
+
+
+def test_groups_and_delta_that_cannot_be_used_are_refused() -> None:
+    with pytest.raises(InputError, match="'b', which is not among the agreed groups"):
+        _fitted(HorizontalClassifier(constraint=EqualOpportunity(0.05)), group_values={"group": ["a", "c"]})
+    model = _fitted(HorizontalClassifier(max_rounds=2))
+    assert model.privacy_ is None
+    with pytest.raises(InputError, match=r"delta is 0\.0"):
+        model.privacy_statements(delta=0.0)
 
 
 def test_a_refused_fit_leaves_the_fitted_model_usable() -> None:
@@ -572,7 +595,7 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
 
 def test_clone_and_params_go_both_ways() -> None:
     scope = ConstraintScope("local", {"lyon": 0.2})
-    model = HorizontalClassifier(constraint=EqualOpportunity(0.1), scope=scope, hidden=(3,))
+    model = HorizontalClassifier(constraint=EqualOpportunity(0.1), scope=scope, model=MLP(hidden=(3,)))
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert copy.set_params(alpha=0.5).get_params()["alpha"] == 0.5

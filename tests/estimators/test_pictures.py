@@ -13,6 +13,7 @@ from sklearn.base import clone
 from evenhand import HorizontalClassifier, LossParity, VerticalClassifier
 from evenhand.data.images.arrays import as_floats, centre_crop
 from evenhand.errors import DataError, EvenhandError, InputError, RunError
+from evenhand.models import TorchModule
 from evenhand.models.pictures import Pictures
 from evenhand.solvers import FairFedAvgALM
 
@@ -42,11 +43,13 @@ def small(side: int = 10) -> Any:
 def classifier(side: int = 10, **settings: Any) -> HorizontalClassifier:
     known: dict[str, Any] = {"constraint": LossParity(0.1), "max_rounds": 3, "random_state": 0}
     known |= {"solver": FairFedAvgALM(step=0.5, batch_size=8, local_epochs=1)}
-    return HorizontalClassifier(model=small(side), **(known | settings))
+    shown = {name: settings.pop(name) for name in ("crop", "device") if name in settings}
+    return HorizontalClassifier(model=TorchModule(small(side), **shown), **(known | settings))
 
 
 def fitted(X: Any = FACES, **settings: Any) -> HorizontalClassifier:
-    return classifier(**settings).fit(X, CLASSES, sensitive_features=GROUPS, clients=CLIENTS)
+    asked = {name: settings.pop(name) for name in ("start", "checkpoints") if name in settings}
+    return classifier(**settings).fit(X, CLASSES, sensitive_features=GROUPS, clients=CLIENTS, **asked)
 
 
 # -- bytes
@@ -199,6 +202,6 @@ def test_a_fit_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch:
 def test_vertical_fits_keep_checkpoints_too(tmp_path: Path) -> None:
     tables = [RNG.normal(size=(60, 2)), RNG.normal(size=(60, 3))]
     plain = VerticalClassifier(random_state=0).fit(tables, np.arange(60) % 2)
-    kept = clone(plain).set_params(checkpoints=tmp_path / "kept").fit(tables, np.arange(60) % 2)
+    kept = clone(plain).fit(tables, np.arange(60) % 2, checkpoints=tmp_path / "kept")
     assert list(tmp_path.iterdir()) == []
     np.testing.assert_array_equal(kept.coef_, plain.coef_)

@@ -25,9 +25,12 @@ from evenhand import (
     VerticalClassifier,
     VirtualClock,
 )
+from evenhand.data import PartyEncoder
 from evenhand.errors import DataError, InputError
+from evenhand.models import MLP, Linear, ResNet18
 from evenhand.solvers import FairVFL, FedBCD
 
+RAW = PartyEncoder(scale=False)
 PROBLEM = small(seed=1, rows=80)
 LABELS, GROUPS = PROBLEM.labels, PROBLEM.groups
 NAMES = ["age", "income", "visits", "friends"]
@@ -81,7 +84,7 @@ def test_a_fitted_model_has_all_it_promises() -> None:
 
 
 def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
-    model = _fair(scale=False).fit(_tables(), LABELS, sensitive_features=GROUPS)
+    model = _fair(encoder=RAW).fit(_tables(), LABELS, sensitive_features=GROUPS)
     expected = np.hstack(_tables()) @ model.coef_[0] + model.intercept_
     scores = model.decision_function(_tables())
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
@@ -91,7 +94,7 @@ def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
 
 
 def test_without_a_constraint_it_is_logistic_regression() -> None:
-    settings = {"alpha": 0.05, "scale": False, "max_rounds": 2000, "tol": 1e-9}
+    settings = {"alpha": 0.05, "encoder": RAW, "max_rounds": 2000, "tol": 1e-9}
     model = VerticalClassifier(solver=FedBCD(step=1.0), **settings).fit(_tables(), LABELS)
     pooled = LogisticRegression(C=1 / (80 * 0.05), tol=1e-12, solver="newton-cholesky").fit(PROBLEM.matrix, LABELS)
     np.testing.assert_allclose(model.coef_, pooled.coef_, atol=1e-6)
@@ -298,9 +301,9 @@ def test_a_category_not_seen_before_counts_as_none() -> None:
 
 
 def test_sparse_tables_train_the_same_model_as_dense_ones() -> None:
-    dense = _fair(scale=False).fit(_tables(), LABELS, sensitive_features=GROUPS)
+    dense = _fair(encoder=RAW).fit(_tables(), LABELS, sensitive_features=GROUPS)
     blocks = [sp.csr_array(table) for table in _tables()]
-    sparse = _fair(scale=False).fit(blocks, LABELS, sensitive_features=GROUPS)
+    sparse = _fair(encoder=RAW).fit(blocks, LABELS, sensitive_features=GROUPS)
     np.testing.assert_allclose(sparse.coef_[0], dense.coef_[0], atol=1e-10)
     np.testing.assert_allclose(sparse.decision_function(blocks), dense.decision_function(_tables()), atol=1e-10)
     matrix = _fair().fit([sp.csr_matrix(table) for table in _tables()], LABELS, sensitive_features=GROUPS)
@@ -315,8 +318,8 @@ def test_scaling_is_learned_from_the_training_rows_alone() -> None:
 
 
 def test_one_party_is_enough_and_a_party_may_hold_nothing_useful() -> None:
-    alone = _fair(scale=False).fit([PROBLEM.matrix], LABELS, sensitive_features=GROUPS)
-    with_nothing = _fair(scale=False).fit([PROBLEM.matrix, np.zeros((80, 2))], LABELS, sensitive_features=GROUPS)
+    alone = _fair(encoder=RAW).fit([PROBLEM.matrix], LABELS, sensitive_features=GROUPS)
+    with_nothing = _fair(encoder=RAW).fit([PROBLEM.matrix, np.zeros((80, 2))], LABELS, sensitive_features=GROUPS)
     np.testing.assert_allclose(with_nothing.coef_[0, :4], alone.coef_[0], atol=1e-12)
     np.testing.assert_array_equal(with_nothing.coef_[0, 4:], [0.0, 0.0])
 
@@ -325,7 +328,7 @@ def test_one_party_is_enough_and_a_party_may_hold_nothing_useful() -> None:
 
 
 def test_neural_parties_train_and_the_seed_decides() -> None:
-    settings = {"model": "mlp", "hidden": (6, 4), "max_rounds": 40, "solver": FairVFL(step=0.1)}
+    settings = {"model": MLP(hidden=(6, 4)), "max_rounds": 40, "solver": FairVFL(step=0.1)}
     first, again, other = (
         _fair(**{**settings, "random_state": seed}).fit(_tables(), LABELS, sensitive_features=GROUPS)
         for seed in (0, 0, 1)
@@ -339,7 +342,7 @@ def test_neural_parties_train_and_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("seed", [np.int64(3), np.int32(3)])
 def test_a_seed_is_the_same_seed_as_a_numpy_integer(seed: Any) -> None:
-    settings = {"model": "mlp", "hidden": (3,), "max_rounds": 1, "solver": FairVFL(step=0.1)}
+    settings = {"model": MLP(hidden=(3,)), "max_rounds": 1, "solver": FairVFL(step=0.1)}
     plain = _classifier(**{**settings, "random_state": 3}).fit(_tables(), LABELS)
     other = _classifier(**{**settings, "random_state": seed}).fit(_tables(), LABELS)
     np.testing.assert_array_equal(plain.models_["party0"].weights, other.models_["party0"].weights)
@@ -411,8 +414,11 @@ def test_a_missing_label_is_refused(missing: Any) -> None:
         ({"max_rounds": 0}, "max_rounds is 0"),
         ({"max_rounds": "ten"}, "max_rounds is 'ten'"),
         ({"tol": -1e-3}, "tol is -0.001"),
-        ({"hidden": (0,)}, "hidden is"),
-        ({"hidden": 32}, "hidden is 32"),
+        ({"model": MLP(), "model__hidden": (0,)}, "hidden is"),
+        ({"model": MLP(), "model__hidden": 32}, "hidden is 32"),
+        ({"model": ResNet18()}, "no model of vertical training; choose 'linear', 'mlp', 'trees'"),
+        ({"encoder": "ours"}, "encoder is 'ours'; give an evenhand.data.PartyEncoder"),
+        ({"encoder": {"paris": PartyEncoder()}}, "encoder names 'paris', which is no party"),
         ({"pos_label": "maybe"}, "pos_label is 'maybe'"),
         ({"constraint": "equal-opportunity"}, "is not a constraint"),
         ({"constraint": 0.01}, "is not a constraint"),
@@ -423,6 +429,20 @@ def test_a_missing_label_is_refused(missing: Any) -> None:
 def test_settings_that_cannot_be_used_are_refused_by_name(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         _fair().set_params(**changes).fit(_tables(), LABELS, sensitive_features=GROUPS)
+
+
+def test_models_and_encoders_are_objects_that_a_grid_can_tune() -> None:
+    model = VerticalClassifier(model=Linear(), encoder={"party0": PartyEncoder(scale=False)})
+    assert model.get_params()["model__fit_intercept"] is True
+    plain = clone(model).fit(_tables(), LABELS)
+    through_zero = clone(model).set_params(model__fit_intercept=False).fit(_tables(), LABELS)
+    assert plain.intercept_[0] != 0.0
+    assert through_zero.intercept_[0] == 0.0
+    assert [plain.encoders_[name].scale for name in ("party0", "party1")] == [False, True]
+    by_name = VerticalClassifier(model="linear").fit(_tables(), LABELS)
+    fitted = VerticalClassifier(encoder=by_name.encoders_).fit(_tables(), LABELS)
+    np.testing.assert_array_equal(fitted.coef_, by_name.coef_)
+    assert fitted.encoders_["party0"] is by_name.encoders_["party0"]
 
 
 def test_a_negative_epsilon_is_refused_where_it_is_written() -> None:
@@ -492,7 +512,7 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
 
 def test_a_row_of_weight_two_is_the_row_twice_where_nothing_else_counts_rows() -> None:
     times = np.random.default_rng(0).integers(0, 4, 80)
-    settings: dict[str, Any] = {"solver": "subspace", "tol": 1e-8, "alpha": 0.05, "scale": False}
+    settings: dict[str, Any] = {"solver": "subspace", "tol": 1e-8, "alpha": 0.05, "encoder": RAW}
     split = SplitTableClassifier(_fair(**settings))
     labels, groups = np.asarray(LABELS), np.asarray(GROUPS)
     weighted = split.fit(PROBLEM.matrix, labels, sensitive_features=groups, sample_weight=times).decision_function(
@@ -520,7 +540,7 @@ def test_a_split_table_is_the_vertical_classifier_over_its_parts() -> None:
 
 @pytest.mark.parametrize("positive", [1.0, -1.0])
 def test_a_split_table_has_weights_in_scikit_learns_shapes(positive: float) -> None:
-    model = SplitTableClassifier(_fair(pos_label=positive, scale=False), parties=2)
+    model = SplitTableClassifier(_fair(pos_label=positive, encoder=RAW), parties=2)
     assert not hasattr(model, "coef_")
     model.fit(PROBLEM.matrix, LABELS, sensitive_features=GROUPS)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 4), (1,))

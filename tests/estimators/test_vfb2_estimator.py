@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from evenhand import EqualOpportunity, VerticalClassifier, VerticalRegressor, VirtualClock
+from evenhand.data import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -67,7 +68,7 @@ def test_wide_sparse_tables_train() -> None:
     wide = sp.random_array((200, 5000), density=0.01, format="csr", random_state=np.random.default_rng(1))
     labels = np.where(np.asarray(wide[:, :50].sum(axis=1)).ravel() > 0.2, 1, 0)
     parts = [wide[:, :2000], wide[:, 2000:]]
-    model = classifier(alpha=1e-3, scale=False, tol=1e-4).fit(parts, labels)
+    model = classifier(alpha=1e-3, encoder=PartyEncoder(scale=False), tol=1e-4).fit(parts, labels)
     assert model.score(parts, labels) > 0.9
 
 

@@ -112,7 +112,7 @@ HORIZONTAL: dict[str, Any] = {
         "solver": "fairfedavgalm",
         "max_rounds": 5,
         "options": {"step": 0.3},
-        "hidden": [4, 2],
+        "model": {"kind": "mlp", "hidden": [4, 2]},
     },
     "data": {"label": {"column": "y"}, "sensitive": ["sex"], "groups": {"sex": ["f", "m"]}, "id": "id"},
     "privacy": {"mechanism": "clipped-gaussian", "clip": 1.0, "dual_clip": 1.0, "noise_multiplier": 1.1},

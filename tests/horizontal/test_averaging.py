@@ -213,9 +213,9 @@ def test_images_and_classes() -> None:
     clients = [ClientRows(f"c{i}", images[i::2], labels[i::2].astype(float), sex[i::2]) for i in range(2)]
 
     def model() -> nn.Module:
-        from evenhand.models.resnet import ResNet18
+        from evenhand.models.resnet import ResNet18Network
 
-        return ResNet18(outputs=3, input_channels=1, channels=(4, 4, 8, 8), small_images=True)
+        return ResNet18Network(outputs=3, input_channels=1, channels=(4, 4, 8, 8), small_images=True)
 
     job = Job(solver="fairfedavgalm", max_rounds=8, options={"step": 0.1, "penalty": 0.1, "dual_step": 0.1})
     run = train_clients(job, clients, model=model)

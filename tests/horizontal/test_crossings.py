@@ -13,6 +13,7 @@ from support.problems import two_attributes
 from evenhand import HorizontalClassifier
 from evenhand.constraints import DemographicParity, EqualOpportunity, LossParity, bind
 from evenhand.constraints.groups import with_crossing
+from evenhand.data import PartyEncoder
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.privacy.mechanism import ClippedGaussian
@@ -128,14 +129,14 @@ def test_estimators_take_agreed_crossings_and_privacy_says_when_they_were_learne
         "constraint": DemographicParity(0.1, cross=True),
         "update_noise": ClippedGaussian(1.0, 1.0, 1.0),
         "max_rounds": 2,
-        "scale": False,
+        "encoder": PartyEncoder(scale=False),
     }
     pytest.importorskip("torch")
     given = {"sensitive_features": PROBLEM.sensitive, "clients": np.arange(len(LABELS)) % 3}
-    learned = HorizontalClassifier(groups=groups, **settings).fit(PROBLEM.matrix, LABELS, **given)
+    learned = HorizontalClassifier(**settings).fit(PROBLEM.matrix, LABELS, group_values=groups, **given)
     assert "which groups occur" in learned.privacy_["0"].reason
     crossed = {**groups, "group × sex": list(CROSSINGS)}
-    agreed = HorizontalClassifier(groups=crossed, **settings).fit(PROBLEM.matrix, LABELS, **given)
+    agreed = HorizontalClassifier(**settings).fit(PROBLEM.matrix, LABELS, group_values=crossed, **given)
     assert agreed.privacy_["0"].epsilon > 0
 
 

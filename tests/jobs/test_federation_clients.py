@@ -60,7 +60,7 @@ def run(paths: dict[str, Path], network: Network | None = None) -> dict[str, Any
         ({"solver": "fairalm", "max_rounds": 3, "constraint": FAIR}, 0.0),
         ({"solver": "fairfed", "max_rounds": 3}, 0.0),
         ({"solver": "fpfl", "max_rounds": 3, "constraint": FAIR}, 0.0),
-        ({"solver": "fedavg", "max_rounds": 2, "model": "mlp", "hidden": [3]}, 0.0),
+        ({"solver": "fedavg", "max_rounds": 2, "model": {"kind": "mlp", "hidden": [3]}}, 0.0),
         ({"solver": "trees", "max_rounds": 12, "constraint": FAIR}, 0.0),
     ],
 )

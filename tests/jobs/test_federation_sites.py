@@ -40,6 +40,7 @@ from evenhand.vertical.subspace import tiny_problem
 
 PARTIES = ("bank", "shop", "phone")
 CROSSING = {"interactions": "full", "rows_a_leaf": 5}
+MLP = {"kind": "mlp", "hidden": [3]}
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
 
 
@@ -66,7 +67,12 @@ def run(paths: dict[str, Path], network: Network | None = None, **settings: Any)
         ("subspace", ("bank",), {"constraint": FAIR, "test_fraction": 0.2}, 0.3),
         ("subspace", ("bank", "phone"), {"ids": "inner"}, 0.0),
         ("fairvfl", ("bank",), {"constraint": FAIR, "max_rounds": 4}, 0.2),
-        ("fairvfl", ("bank", "phone"), {"constraint": FAIR, "max_rounds": 4, "model": "mlp", "hidden": [3]}, 0.0),
+        (
+            "fairvfl",
+            ("bank", "phone"),
+            {"constraint": FAIR, "max_rounds": 4, "model": MLP},
+            0.0,
+        ),
         ("fedbcd", ("bank", "shop", "phone"), {"max_rounds": 4}, 0.0),
         ("trees", ("bank",), {"constraint": FAIR, "max_rounds": 3, "model": "trees"}, 0.0),
         ("trees", ("bank", "phone"), {"max_rounds": 9, "model": "trees", "options": CROSSING}, 0.1),

@@ -211,7 +211,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (lyon(limt=0.1), "unknown key client.1.limt; did you mean 'limit'"),
         (section("job", solver="magic"), "solver is 'magic'.*'sqp'"),
         (section("job", solver="fedavg"), "does not support constraints"),
-        (section("job", model="logistic"), "key job.model: Input should be 'linear', 'mlp', 'resnet18' or 'trees'"),
+        (section("job", model="logistic"), "key job.model is 'logistic'; choose one of linear, mlp, trees, resnet18"),
         (section("job", scope="near"), "key job.scope"),
         (section("job", solver="fpfl", scope="local"), "solver 'fpfl' does not support scope 'local'"),
         (section("job", options={"stp": 1.0}), "job.options: solver 'sqp' has no option 'stp'"),

@@ -23,6 +23,7 @@ pytest.importorskip("torch")
 
 RNG = np.random.default_rng(3)
 MOODS = ["calm", "glad", "sad"]
+CROPPED = {"kind": "resnet18", "crop": 16}
 SMALL = {"batch_size": 6, "local_epochs": 1, "step": 0.05}
 
 
@@ -43,8 +44,8 @@ class PictureJob:
             np.save(folder / f"{name}.npy", self.images[rows])
         label: dict[str, Any] = {"column": "mood", "classes": MOODS} if classes else {"column": "mood"}
         self.content: dict[str, Any] = {
-            "job": {"split": "horizontal", "model": "resnet18", "max_rounds": 1, "options": SMALL},
-            "data": {"label": label, "sensitive": ["sex"], "id": "face", "crop": 16},
+            "job": {"split": "horizontal", "model": CROPPED, "max_rounds": 1, "options": SMALL},
+            "data": {"label": label, "sensitive": ["sex"], "id": "face"},
             "client": [{"name": name, "table": f"{name}.csv", "images": f"{name}.npy"} for name in ("north", "south")],
         }
 
@@ -164,10 +165,11 @@ def test_files_that_hold_no_pictures_are_refused(file: str, content: Any, messag
     [
         ("job", "model", "mlp", 'use model = "resnet18"'),
         ("job", "solver", "sqp", "sqp"),
-        ("job", "device", "fridge", "torch cannot use"),
+        ("job", "model", {"kind": "resnet18", "device": "fridge"}, "torch cannot use"),
         ("data", "columns", ["face"], "this job trains on pictures"),
         ("data", "size", 8, "set data.file .* and data.size .* together"),
-        ("data", "crop", 21, "a crop of 21 does not fit"),
+        ("job", "model", {"kind": "resnet18", "crop": 21}, "a crop of 21 does not fit"),
+        ("job", "model", {"kind": "resnet18", "hidden": [3]}, "job.model: model 'resnet18' has no option 'hidden'"),
         ("data", "label", {"column": "mood", "classes": ["calm", "glad"]}, "three or more labels"),
         ("data", "label", {"column": "mood", "classes": ["calm", "glad", "mad"]}, "unknown label 'sad'"),
         ("data", "label", {"column": "mood", "classes": MOODS, "positive": "sad"}, "is for two labels"),

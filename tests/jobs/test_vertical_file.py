@@ -27,13 +27,11 @@ constraint = [
     { kind = "equalized-odds", epsilon = 0.02, measure = "error", temperature = 0.1 },
     { kind = "neyman-pearson", limit = 0.3, label = -1 },
 ]
-model = "mlp"
+model = { kind = "mlp", hidden = [8, 4] }
 alpha = 1
 max_rounds = 30
 tol = 1e-3
 seed = 7
-fit_intercept = false
-hidden = [8, 4]
 options = { step = 0.05, local_steps = 3, pace = "until-server-speaks" }
 scale = false
 test_fraction = 0.2
@@ -77,13 +75,29 @@ def test_a_full_file_becomes_a_job_and_a_clock(tmp_path: Path) -> None:
         max_rounds=30,
         tol=1e-3,
         seed=7,
-        fit_intercept=False,
         hidden=(8, 4),
         options={"step": 0.05, "local_steps": 3, "pace": "until-server-speaks"},
     )
     assert content.to_clock() == VirtualClock(1e8, 0.01, 1e6, {"shop": 1e6}, {"server": 0.0})
     assert content.label_party.name == "bank"
     assert (content.job.scale, content.job.test_fraction, content.job.ids) == (False, 0.2, "inner")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("linear", {"model": "linear"}),
+        ({"kind": "linear", "fit_intercept": False}, {"model": "linear", "fit_intercept": False}),
+        ({"kind": "mlp", "hidden": [3]}, {"model": "mlp", "hidden": (3,)}),
+        ({"kind": "trees"}, {"model": "trees"}),
+    ],
+    ids=str,
+)
+def test_a_model_is_a_name_or_a_table_with_settings(model: Any, fields: dict[str, Any]) -> None:
+    party = {"name": "bank", "role": "active", "table": "b.csv", "id": "c", "label": {"column": "y"}}
+    content = parse_vertical({"job": {"model": model}, "party": [party]}, "job.toml")
+    assert content.to_job() == resolve(Job(**fields), None)
+    assert content.model_dump()["job"]["model"] == model
 
 
 def test_a_short_file_takes_the_defaults() -> None:
@@ -193,7 +207,7 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "unknown solver": (put("job", "solver", "sgd"), ["solver is 'sgd'", "'fairvfl'"]),
     "constraint ignored": (put("job", "solver", "fedbcd"), ["solver 'fedbcd' does not support constraints"]),
     "option out of range": (put("job", "options", "local_steps", 0), ["job.options: local_steps is 0"]),
-    "unknown model": (put("job", "model", "tree"), ["key job.model", "'linear'", "'tree'"]),
+    "unknown model": (put("job", "model", "tree"), ["key job.model", "linear", "'tree'"]),
     "another split": (put("job", "split", "diagonal"), ["key job.split", "'vertical'"]),
     "horizontal": (put("job", "split", "horizontal"), ["unknown key party", "at least one client"]),
     "ids": (put("job", "ids", "outer"), ["key job.ids", "'inner'"]),
@@ -203,7 +217,7 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "no rounds": (put("job", "max_rounds", 0), ["max_rounds is 0"]),
     "negative alpha": (put("job", "alpha", -1.0), ["alpha is -1.0"]),
     "negative tol": (put("job", "tol", -1.0), ["tol is -1.0"]),
-    "empty layer": (put("job", "hidden", [4, 0]), ["hidden is"]),
+    "empty layer": (put("job", "model", {"kind": "mlp", "hidden": [4, 0]}), ["hidden is"]),
     "no speed": (put("clock", "speed", 0.0), ["clock", "speed is 0.0"]),
     "negative latency": (put("clock", "latency", -1.0), ["clock", "latency"]),
     "negative speed of a party": (put("clock", "speeds", "shop", -1.0), ["clock", "shop is -1.0"]),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from evenhand.errors import InputError
 from evenhand.models.networks import Network, make_module
-from evenhand.models.resnet import ResNet18
+from evenhand.models.resnet import ResNet18Network
 
 
 def test_weights_and_statistics_go_out_and_come_back() -> None:
@@ -106,10 +106,10 @@ def test_a_module_for_other_rows_is_refused() -> None:
 
 
 def test_resnet_has_the_papers_channels_and_takes_other_images() -> None:
-    resnet = ResNet18(outputs=2)
+    resnet = ResNet18Network(outputs=2)
     widths = [module.out_channels for module in resnet.modules() if isinstance(module, nn.Conv2d)]
     assert [widths[0], widths[5], widths[10], widths[-1]] == [64, 128, 256, 512]
     # The published ResNet-18 has 11,689,512 weights, of which 513,000 belong to its thousand outputs.
     assert sum(p.numel() for p in resnet.parameters()) == 11_689_512 - 513_000 + 2 * 513
-    small = ResNet18(outputs=3, input_channels=1, channels=(4, 4, 8, 8), small_images=True)
+    small = ResNet18Network(outputs=3, input_channels=1, channels=(4, 4, 8, 8), small_images=True)
     assert small(torch.zeros(2, 1, 28, 28)).shape == (2, 3)

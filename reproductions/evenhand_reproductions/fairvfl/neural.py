@@ -30,12 +30,12 @@ def constants(name: str, adam_rounds: int, **more: Any) -> Record:
 
 def steps(problem: FairVFLProblem, epsilon: float | None, rounds: int) -> Fit:
     """The published steps."""
-    return published(problem, epsilon, rounds, model="mlp")
+    return published(problem, epsilon, rounds, neural=True)
 
 
 def adam(problem: FairVFLProblem, epsilon: float | None, rounds: int) -> Fit:
     """Ours: the same messages, gradients scaled by Adam, and a penalty on the excess."""
-    return published(problem, epsilon, rounds, model="mlp", options=ADAM)
+    return published(problem, epsilon, rounds, neural=True, options=ADAM)
 
 
 def row(problem: FairVFLProblem, method: str, fit: Fit, beside: str) -> Record:

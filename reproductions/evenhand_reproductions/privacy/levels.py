@@ -14,6 +14,7 @@ import pandas as pd
 from evenhand.auditing.findings import NEGLIGIBLE, Audit, Finding
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.constraints.kinds import EqualOpportunity
+from evenhand.data import PartyEncoder
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit
 from evenhand.privacy import Dealer, Encrypted, RandomizedResponse
@@ -58,7 +59,11 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 def _run(problem: FairVFLProblem, level: str, protection: dict[str, Any], rounds: int) -> Record:
     classifier = VerticalClassifier(
-        solver="subspace", constraint=EqualOpportunity(EPSILON), max_rounds=rounds, scale=False, random_state=0
+        solver="subspace",
+        constraint=EqualOpportunity(EPSILON),
+        max_rounds=rounds,
+        encoder=PartyEncoder(scale=False),
+        random_state=0,
     ).set_params(**protection)
     start = time.process_time()
     with warnings.catch_warnings():

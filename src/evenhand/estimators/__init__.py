@@ -2,10 +2,10 @@
 
 from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.one_vs_rest import OneVsRestClassifier
+from evenhand.estimators.shared import ShortfallWarning
 from evenhand.estimators.split_table import SplitTableClassifier
 from evenhand.estimators.tables import aligned_inputs
 from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
-from evenhand.estimators.warning import ShortfallWarning
 
 __all__ = [
     "HorizontalClassifier",

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
@@ -17,16 +16,15 @@ from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.parameters import NestedParameters
-from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.rows import Beside, FrameRows, HolderRows, ReadLabels
-from evenhand.estimators.sensitive import named_columns, split_off
-from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.estimators.shared import NestedParameters, recorded_fit, seed_of
+from evenhand.estimators.tables import Tables, align_rows, encode, named_columns, named_tables, split_off
+from evenhand.models.kinds import as_model
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores
 from evenhand.privacy.levels import protection_of
 from evenhand.protocol.align import How
-from evenhand.protocol.job import Job, LossName, ModelName, RandomizedResponse, RuntimeName
+from evenhand.protocol.job import Job, LossName, RandomizedResponse, RuntimeName
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.tables import Progress
@@ -54,20 +52,18 @@ class VerticalEstimator(NestedParameters):
         *,
         solver: Any = "auto",
         constraint: Constraints = None,
-        model: ModelName = "linear",
+        model: Any = "linear",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
         tol: float | None = None,
-        runtime: RuntimeName | VirtualClock = "auto",
         random_state: int | np.random.RandomState | None = None,
-        scale: bool = True,
-        fit_intercept: bool = True,
-        hidden: Sequence[int] = (32, 16),
+        pos_label: Any = None,
+        encoder: PartyEncoder | Mapping[str, PartyEncoder] | None = None,
         protection: Any = "auto",
         label_privacy: RandomizedResponse | None = None,
+        runtime: RuntimeName | VirtualClock = "auto",
         warm_start: bool = False,
-        checkpoints: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         self.solver = solver
@@ -77,18 +73,18 @@ class VerticalEstimator(NestedParameters):
         self.alpha = alpha
         self.max_rounds = max_rounds
         self.tol = tol
-        self.runtime = runtime
         self.random_state = random_state
-        self.scale = scale
-        self.fit_intercept = fit_intercept
-        self.hidden = hidden
+        self.pos_label = pos_label
+        self.encoder = encoder
         self.protection = protection
         self.label_privacy = label_privacy
+        self.runtime = runtime
         self.warm_start = warm_start
-        self.checkpoints = checkpoints
         self.verbose = verbose
 
-    def _train(self, job: Job, X: Tables, beside: Beside, ids: How, read: ReadLabels) -> Array:
+    def _train(
+        self, job: Job, X: Tables, beside: Beside, ids: How, read: ReadLabels, checkpoints: str | Path | None
+    ) -> Array:
         """Train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
 
         Parameters
@@ -125,7 +121,7 @@ class VerticalEstimator(NestedParameters):
         transcript = None if self._audit_inputs is None else listening()
         together: Together[VerticalTraining] = Together(steps_together(draft, rows, alignment, multipliers), transcript)
         terms = together.to_training()[SERVER].terms
-        recorded = recorded_fit(self.checkpoints, "vertical")
+        recorded = recorded_fit(checkpoints, "vertical")
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             run = train_together(together, runtime=runtime, clock=clock, folder=folder, on_round=progress.round)
         self.encoders_ = {name: own.encoder for name, own in rows.items()}
@@ -150,11 +146,27 @@ class VerticalEstimator(NestedParameters):
             for name, table in tables.items()
         }
         seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
-        holding = HolderRows(holder, tables[holder], everybody, how, job, self.scale, beside, read, seed)
-        return {
-            name: holding if name == holder else FrameRows(name, table, everybody, how, job, self.scale)
-            for name, table in tables.items()
-        }
+        if isinstance(self.encoder, Mapping) and (strange := [name for name in self.encoder if name not in tables]):
+            raise InputError(f"encoder names {strange[0]!r}, which is no party; the parties are {', '.join(tables)}")
+        rows: dict[str, FrameRows] = {}
+        for name, table in tables.items():
+            own = self._encoder(name, as_is=job.model == "trees")
+            if name == holder:
+                rows[name] = HolderRows(name, table, everybody, how, job, own, beside, read, seed)
+            else:
+                rows[name] = FrameRows(name, table, everybody, how, job, own)
+        return rows
+
+    def _encoder(self, party: str, as_is: bool) -> PartyEncoder:
+        """Return a party's encoder: a fitted one as it is, otherwise a new one with the same parameters."""
+        given = self.encoder.get(party) if isinstance(self.encoder, Mapping) else self.encoder
+        if given is None:
+            return PartyEncoder(as_is=as_is)
+        if not isinstance(given, PartyEncoder):
+            raise InputError(
+                f"encoder is {given!r}; give an evenhand.data.PartyEncoder for all parties, or one by party's name"
+            )
+        return given if given.is_fitted else given.unfitted(as_is=as_is)
 
     def _start(self, rows: Mapping[str, FrameRows]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):
@@ -165,24 +177,18 @@ class VerticalEstimator(NestedParameters):
         return self.run_.as_start() if last == {name: own.matrix.shape[1] for name, own in rows.items()} else None
 
     def _job(self) -> Job:
-        state = self.random_state
-        seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
-        if not isinstance(self.hidden, Sequence):
-            raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
         solver, options = named_solver("vertical", self.solver)
         job = Job(
             solver=solver,
             constraints=tuple(as_list(self.constraint)),
-            model=self.model,
             alpha=self.alpha,
             max_rounds=self.max_rounds,
-            seed=seed,
-            fit_intercept=self.fit_intercept,
-            hidden=tuple(self.hidden),
+            seed=seed_of(self.random_state),
             loss=self._loss,
             options=options,
             label_privacy=self._label_privacy(),
             **protection_of(self.protection),
+            **as_model(self.model, "vertical").job_fields,
         )
         return resolve(job, self.tol)
 

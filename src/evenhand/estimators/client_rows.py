@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import scipy.sparse as sp
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from evenhand.arrays import Array
 from evenhand.constraints import groups_frame
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError, InputError
+from evenhand.errors import DataError
 from evenhand.estimators.tables import in_pandas
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, UpdateNoise
 from evenhand.jobs.tables import tell
@@ -122,24 +121,6 @@ def client_names(clients: Any) -> npt.NDArray[Any]:
     return names.to_numpy(dtype=object)
 
 
-def class_codes(labels: npt.NDArray[Any], pos_label: Any) -> tuple[npt.NDArray[Any], Any, Array]:
-    """The classes, the positive one of two, and for each row ±1 or, of more than two, the number of its class."""
-    if missing := int(pd.isna(labels).sum()):
-        raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
-    check_classification_targets(labels)
-    classes = np.unique(labels)
-    if len(classes) < 2:
-        raise DataError(f"y has 1 class ({classes[0]!r}); the classifier can't train when there is only one class")
-    if len(classes) > 2:
-        if pos_label is not None:
-            raise InputError(f"pos_label is {pos_label!r}, but y has {len(classes)} classes; it goes with two")
-        return classes, None, np.searchsorted(classes, labels).astype(np.float64)
-    chosen = classes[1] if pos_label is None else pos_label
-    if chosen not in classes:
-        raise DataError(f"pos_label is {pos_label!r}, which y does not have; its labels are {classes}")
-    return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
-
-
 def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
     """Dense numbers: encoded columns, or images as they are."""
     if encoder is None:
@@ -179,7 +160,7 @@ class ClientPool:
     codes
         The label of each row, as `class_codes` makes it.
     encoder
-        One that clients have agreed on before; None learns one.
+        One that clients have agreed on before, if it is fitted; otherwise the parameters of the one that is learned.
     crop
         Of pictures of bytes, the side of the square that the model is shown.
 
@@ -197,20 +178,21 @@ class ClientPool:
         codes: Array,
         *,
         encoder: PartyEncoder | None,
-        scale: bool,
         crop: int | None,
         trees: bool,
     ) -> None:
         X = inputs.X
         images = len(X.shape) > 2
+        agreed = encoder if encoder is not None and encoder.is_fitted else None
         if images and encoder is not None:
             raise DataError("encoder is given, but X holds images, which are not encoded")
         if not images and not isinstance(X, pd.DataFrame):
             X = X.tocsr() if sp.issparse(X) else np.asarray(X)
         self._inputs, self._codes = inputs._replace(X=X), codes
-        self._scale, self._crop, self._trees = scale, crop, trees
-        self._agrees = encoder is None and not images
-        self.encoder = encoder
+        self._rules = (PartyEncoder() if encoder is None else encoder).unfitted(as_is=trees)
+        self._crop, self._trees = crop, trees
+        self._agrees = agreed is None and not images
+        self.encoder = agreed
         self.names: list[str] = sorted(set(inputs.clients))
         self.rows: dict[str, ClientRows] = {}
 
@@ -242,13 +224,13 @@ class ClientPool:
     def server(self, own: Callable[[], HorizontalServerData]) -> Steps[HorizontalServerData]:
         """Take the server's steps; what it has of its own is asked for when all rows are encoded."""
         if self._agrees:
-            rules = vars(PartyEncoder(scale=self._scale, as_is=self._trees).rules)
-            self.encoder = yield from combine_encoders(self.names, self._scale, self._trees, rules)
+            rules = vars(self._rules.rules)
+            self.encoder = yield from combine_encoders(self.names, self._rules.scale, self._trees, rules)
             tell("all clients", self.encoder.remarks)
         return own()
 
     def _learn(self, name: str, inside: npt.NDArray[np.bool_]) -> PartyEncoder:
-        X, encoder = self._inputs.X, PartyEncoder(scale=self._scale, as_is=self._trees)
+        X, encoder = self._inputs.X, self._rules.unfitted()
         try:
             return encoder.fit(X[inside]) if sp.issparse(X) else encoder.partial_fit(X[inside])
         except DataError as error:

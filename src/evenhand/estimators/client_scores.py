@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,14 +14,17 @@ from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import as_rows, encoded, feature_names
-from evenhand.estimators.parameters import NestedParameters
+from evenhand.estimators.shared import LabelsFromScores, NestedParameters
 from evenhand.training.horizontal import HorizontalRun
+from evenhand.training.protection import Privacy, client_privacy
 
 
-class ScoresAcrossClients(ClassifierMixin, NestedParameters):  # type: ignore[misc]
+class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters):  # type: ignore[misc]
     """The half of :class:`~evenhand.HorizontalClassifier` that keeps what came of `fit`, and answers from it."""
 
     run_: HorizontalRun
+    clients_: list[str]
+    _noise: tuple[Any, list[str]]
     encoder_: PartyEncoder | None
     classes_: npt.NDArray[Any]
     pos_label_: Any
@@ -49,6 +51,24 @@ class ScoresAcrossClients(ClassifierMixin, NestedParameters):  # type: ignore[mi
             outputs = 1 if len(classes) == 2 else len(classes)
             coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
             self.coef_, self.intercept_ = self._in_order(coefficients), self._in_order(intercepts)
+
+    def privacy_statements(self, delta: float = 1e-5) -> Privacy | None:
+        """Return a `PrivacyStatement` for each client, or a `NoStatement` with the reason; None without `update_noise`.
+
+        It does not cover measured quality that is published beside the model.
+
+        Parameters
+        ----------
+        delta
+            δ of (ε, δ)-differential privacy.
+        """
+        check_is_fitted(self, "run_")
+        if not 0 < delta < 1:
+            raise InputError(f"delta is {delta!r}; give a number between 0 and 1, such as 1e-5")
+        noise, learned = self._noise
+        if noise is None:
+            return None
+        return client_privacy(self.clients_, noise, self.run_.transcript, delta, learned=learned)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """The encoded features, in the order of ``coef_``; images have none."""
@@ -83,20 +103,6 @@ class ScoresAcrossClients(ClassifierMixin, NestedParameters):  # type: ignore[mi
 
     def _in_order(self, scores: Array) -> Array:
         return -scores if len(self.classes_) == 2 and self.pos_label_ != self.classes_[1] else scores
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self._decided(self.decision_function(X))
-
-    def _decided(self, scores: Array) -> npt.NDArray[Any]:
-        places = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[places]
-
-    def predict_proba(self, X: Any) -> Array:
-        """Columns in the order of ``classes_``."""
-        scores = self.decision_function(X)
-        if scores.ndim > 1:
-            return np.asarray(softmax(scores, axis=1))
-        return np.stack([expit(-scores), expit(scores)], axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.errors import DataError, InputError
+from evenhand.errors import InputError
+from evenhand.estimators.shared import LabelsFromScores, read_classes
 from evenhand.estimators.tables import Tables
 from evenhand.estimators.vertical import VerticalClassifier
 
 
-class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A :class:`VerticalClassifier` for each class, with that class as the positive label; the highest score decides.
 
     A constraint holds for each of the classifiers on its own: equal opportunity, say, among the people of each class.
@@ -46,12 +45,7 @@ class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "label_privacy is of two labels: what a classifier for each class says of one person adds up"
             )
         labels = np.asarray(y)
-        if missing := int(pd.isna(labels).sum()):
-            raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        if len(classes) < 2:
-            raise DataError(f"y has 1 class ({classes[0]!r}); the classifier can't train when there is only one class")
+        classes = read_classes(labels)
         trained = []
         for one in classes:
             own = VerticalClassifier() if self.classifier is None else clone(self.classifier)
@@ -66,9 +60,6 @@ class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Scores, a column for each class."""
         check_is_fitted(self, "classifiers_")
         return np.stack([one.decision_function(X) for one in self.classifiers_], axis=1)
-
-    def predict(self, X: Tables) -> npt.NDArray[Any]:
-        return self.classes_[self.decision_function(X).argmax(axis=1)]
 
     def predict_proba(self, X: Tables) -> Array:
         """Each class's own probability, divided by the sum over classes."""

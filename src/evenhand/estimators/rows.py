@@ -35,14 +35,22 @@ class FrameRows:
         The id of each row, or the number of rows if they have no ids.
     everybody
         The ids of all parties, for errors that name some.
+    encoder
+        How columns are encoded; it is fitted on the common rows, unless it is fitted already.
     """
 
     def __init__(
-        self, name: str, table: Any, everybody: Mapping[str, pd.Index | int], how: How, job: Job, scale: bool
+        self,
+        name: str,
+        table: Any,
+        everybody: Mapping[str, pd.Index | int],
+        how: How,
+        job: Job,
+        encoder: PartyEncoder,
     ) -> None:
         self.name, self.table = name, table
         self._everybody, self._how = everybody, how
-        self._job, self._scale = job, scale
+        self._job, self._encoder = job, encoder
         self._encoded: tuple[PartyEncoder, Matrix] | None = None
         self.weights: Array | None = None
 
@@ -77,11 +85,13 @@ class FrameRows:
 
     def _encode(self) -> tuple[PartyEncoder, Matrix]:
         if self._encoded is None:
-            try:
-                encoder = PartyEncoder(scale=self._scale, as_is=self._job.model == "trees").fit(self.table)
-            except DataError as error:
-                raise DataError(f"{self.name}: {error}") from error
-            tell(self.name, encoder.remarks)
+            encoder = self._encoder
+            if not encoder.is_fitted:
+                try:
+                    encoder.fit(self.table)
+                except DataError as error:
+                    raise DataError(f"{self.name}: {error}") from error
+                tell(self.name, encoder.remarks)
             self._encoded = encoder, encode(self.name, encoder, self.table)
         return self._encoded
 
@@ -120,7 +130,7 @@ class HolderRows(FrameRows):
         everybody: dict[str, pd.Index | int],
         how: How,
         job: Job,
-        scale: bool,
+        encoder: PartyEncoder,
         beside: Beside,
         read: ReadLabels,
         seed: int,
@@ -138,7 +148,7 @@ class HolderRows(FrameRows):
             everybody[name] = table.index
         elif beside.ids is not None:
             everybody[name] = beside.ids
-        super().__init__(name, table, everybody, how, job, scale)
+        super().__init__(name, table, everybody, how, job, encoder)
         self._held: HeldLabels | None = None
 
     def take(self, places: Integers) -> int:

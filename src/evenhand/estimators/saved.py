@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax
 
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
+from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.horizontal.runs import read_model
@@ -22,7 +22,7 @@ from evenhand.models.saved import joint_scores
 from evenhand.runtime.folder import RunFolder
 
 
-class SavedModel:
+class SavedModel(LabelsFromScores):
     """What a finished run has left: it scores rows as `evenhand predict` does.
 
     Attributes
@@ -61,17 +61,6 @@ class SavedModel:
         return joint_scores(
             self._models, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}
         )
-
-    def predict(self, X: Tables | Any) -> npt.NDArray[Any]:
-        scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
-
-    def predict_proba(self, X: Tables | Any) -> Array:
-        """Columns in the order of ``classes_``."""
-        scores = self.decision_function(X)
-        if scores.ndim > 1:
-            return np.asarray(softmax(scores, axis=1))
-        return np.stack([expit(-scores), expit(scores)], axis=1)
 
 
 def load_run(folder: str | Path) -> SavedModel:

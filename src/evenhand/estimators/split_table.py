@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evenhand.arrays import Array
 from evenhand.errors import DataError, InputError
+from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.vertical import VerticalClassifier
 
 
-class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A :class:`VerticalClassifier` for one table whose columns are dealt out to parties.
 
     For pipelines, cross-validation and comparisons with pooled learners.
@@ -43,8 +44,16 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classifier = classifier
         self.parties = parties
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> Self:
-        """Train; `sensitive_features` and `sample_weight` as in :meth:`VerticalClassifier.fit`."""
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        checkpoints: str | Path | None = None,
+    ) -> Self:
+        """Train; parameters are those of :meth:`VerticalClassifier.fit`."""
         X, y = self._checked(X, y, reset=True)
         if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
             # The rows of one table belong together; ids that repeat could only keep its parts from being aligned.
@@ -54,7 +63,8 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             sample_weight = None if sample_weight is None else np.asarray(sample_weight)
         self.columns_ = self._columns()
         self.classifier_ = VerticalClassifier() if self.classifier is None else clone(self.classifier)
-        self.classifier_.fit(self._dealt(X), y, sensitive_features=sensitive_features, sample_weight=sample_weight)
+        given = {"sensitive_features": sensitive_features, "checkpoints": checkpoints}
+        self.classifier_.fit(self._dealt(X), y, sample_weight, **given)
         self.classes_ = self.classifier_.classes_
         self.n_iter_ = self.classifier_.n_iter_
         return self
@@ -83,14 +93,6 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
             X = X.reset_index(drop=True)
         return self.classifier_.decision_function(self._dealt(X))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.int64)]
-
-    def predict_proba(self, X: Any) -> Array:
-        scores = self.decision_function(X)
-        return np.stack([expit(-scores), expit(scores)], axis=1)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         if isinstance(X, pd.DataFrame):

@@ -14,6 +14,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
+from evenhand.printing import listed
 from evenhand.protocol.align import How
 
 Tables = Sequence[Any] | Mapping[str, Any]
@@ -98,3 +99,21 @@ def encode(name: str, encoder: PartyEncoder, table: Any) -> Any:
         return encoder.transform(table)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
+
+
+def named_columns(sensitive: Any, rows: int) -> list[str] | None:
+    """Return sensitive features as names of columns, if they are; a list of text with an entry a row is groups."""
+    if isinstance(sensitive, str):
+        return [sensitive]
+    is_list = isinstance(sensitive, (list, tuple)) and len(sensitive) != rows
+    return list(sensitive) if is_list and all(isinstance(one, str) for one in sensitive) else None
+
+
+def split_off(table: Any, names: list[str], owner: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a table without these columns, and the columns."""
+    if not isinstance(table, pd.DataFrame):
+        raise DataError(f"{owner} is no DataFrame, so sensitive_features {listed(names)} cannot be found by name in it")
+    for name in names:
+        if name not in table.columns:
+            raise DataError(f"{owner} has no column {name!r} for sensitive_features; there is {listed(table.columns)}")
+    return table.drop(columns=names), table[names]

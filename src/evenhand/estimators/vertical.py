@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import expit
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
-from evenhand.constraints import Constraints, groups_frame
+from evenhand.constraints import groups_frame
 from evenhand.constraints.small_slices import warn_of_small_slices
+from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.rows import Beside
+from evenhand.estimators.shared import LabelsFromScores, class_codes, read_classes, warn_of
 from evenhand.estimators.tables import Tables
-from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
-from evenhand.protocol.job import ModelName, RandomizedResponse, RuntimeName
+from evenhand.protocol.job import RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.checking import check_job
 from evenhand.training.run import shortfalls
 
 
-class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
+class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
     """A classifier over several parties' tables, optionally under constraints such as equal opportunity.
 
     Everything runs in this process; the parties' messages are the ones a deployment would send, and are counted.
@@ -44,8 +43,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without.
     model
-        ``"linear"``, ``"mlp"`` for neural parties (needs the ``torch`` extra), or ``"trees"`` for boosted trees (needs
-        the ``trees`` extra), which take missing values and categories as they come.
+        ``"linear"``; ``"mlp"`` for neural parties (extra ``torch``); ``"trees"`` for boosted trees (extra ``trees``),
+        which take missing values and categories as they come. An object of `evenhand.models` has settings too:
+        ``Linear(fit_intercept=False)``, ``MLP(hidden=(64, 32))``, ``BoostedTrees()``.
     roles
         Which parties hold labels and groups: ``None`` makes the first party active and the others passive,
         ``"all-active"`` is the setting of FairVFL's first version, and a list names the role of each.
@@ -58,21 +58,14 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         bound in `certificate_`, with every row held. ``"fairvfl"`` and VFB²: the stationarity gap. A round of
         ``"trees"`` that lowers the leave-one-out loss by a smaller share counts as one without progress. None is 1e-3
         for ``"subspace"`` and 1e-4 for the others.
-    runtime
-        ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
-        parties in one compiled loop (VFB²), or in real threads (VFB², FairVFL); or a
-        :class:`~evenhand.VirtualClock` with speeds of machines and links.
     random_state
         Seed of the initial weights of neural parties (linear ones start at zero) and of the rows VFB² visits.
     pos_label
         The label that counts as positive (the protected class of equal opportunity); None is the larger of the two.
-    scale
-        Whether each party standardises its numeric columns, on its own training rows. Categories are one-hot encoded
-        in any case. Trees take both as they are.
-    fit_intercept
-        Whether the first active party has an intercept.
-    hidden
-        Widths of a neural party's hidden layers.
+    encoder
+        How each party encodes its columns: a :class:`~evenhand.data.PartyEncoder`, or one for each party by name, for
+        instance ``PartyEncoder(scale=False)``. Each party fits its own on its own training rows; one that is fitted
+        already is used as it is. None standardises numbers and one-hot encodes categories; trees take both as they are.
     protection
         What messages hide, by name or as an object of `evenhand.privacy` (``"subspace"`` and ``"fairvfl"`` with linear
         parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.
@@ -86,11 +79,12 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         and constraints are then debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``).
         Answers are drawn from `random_state` (0 unless it is a number), one for each row id, or for each position
         where the label holder's table has no pandas index.
+    runtime
+        ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
+        parties in one compiled loop (VFB²), or in real threads (VFB², FairVFL); or a
+        :class:`~evenhand.VirtualClock` with speeds of machines and links.
     warm_start
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
-    checkpoints
-        A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
-        rows, training resumes from it and gives the same result.
     verbose
         Show progress.
 
@@ -114,49 +108,6 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
 
     _loss = "logistic"
 
-    def __init__(
-        self,
-        *,
-        solver: Any = "auto",
-        constraint: Constraints = None,
-        model: ModelName = "linear",
-        roles: Sequence[RoleName] | Literal["all-active"] | None = None,
-        alpha: float | None = None,
-        max_rounds: int = 1000,
-        tol: float | None = None,
-        runtime: RuntimeName | VirtualClock = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        pos_label: Any = None,
-        scale: bool = True,
-        fit_intercept: bool = True,
-        hidden: Sequence[int] = (32, 16),
-        protection: Any = "auto",
-        label_privacy: RandomizedResponse | None = None,
-        warm_start: bool = False,
-        checkpoints: str | Path | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            solver=solver,
-            constraint=constraint,
-            model=model,
-            roles=roles,
-            alpha=alpha,
-            max_rounds=max_rounds,
-            tol=tol,
-            runtime=runtime,
-            random_state=random_state,
-            scale=scale,
-            fit_intercept=fit_intercept,
-            hidden=hidden,
-            protection=protection,
-            label_privacy=label_privacy,
-            warm_start=warm_start,
-            checkpoints=checkpoints,
-            verbose=verbose,
-        )
-        self.pos_label = pos_label
-
     def fit(
         self,
         X: Tables,
@@ -165,6 +116,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         *,
         sensitive_features: Any = None,
         ids: Literal["equal", "inner"] = "equal",
+        checkpoints: str | Path | None = None,
     ) -> Self:
         """Train.
 
@@ -185,6 +137,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             columns are not used as features.
         ids
             ``"equal"`` refuses tables whose row ids differ. ``"inner"`` trains on the rows that all tables have.
+        checkpoints
+            A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
+            rows, training resumes from it and gives the same result.
 
         Warns
         -----
@@ -204,28 +159,22 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             warn_of_small_slices(job.constraints, signs, groups)
             return signs, None if sensitive is None else groups
 
-        scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read)
+        scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read, checkpoints)
         self.classes_, self.pos_label_ = classes, pos_label
         decisions = self._decided(self._turned(scores))
         warn_of(shortfalls(self.certificate_, job.tol, decisions))
         return self
 
     def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
-        """The two classes, the positive one, and ±1 for each row."""
-        if missing := int(pd.isna(labels).sum()):
-            raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        if len(classes) != 2:
+        """Return the two classes, the positive one, and ±1 for each row."""
+        classes = read_classes(labels)
+        if len(classes) > 2:
             some = listed(classes.tolist(), most=5)
             raise DataError(
-                f"y has {len(classes)} class(es) ({some}); the classifier can't train when there are not two. "
-                "Only binary classification is supported."
+                f"y has {len(classes)} classes ({some}); Only binary classification is supported. Train a "
+                "OneVsRestClassifier for more than two"
             )
-        pos_label = classes[1] if self.pos_label is None else self.pos_label
-        if pos_label not in classes:
-            raise DataError(f"pos_label is {self.pos_label!r}, which y does not have; its labels are {classes}")
-        return classes, pos_label, np.where(labels == pos_label, 1.0, -1.0)
+        return class_codes(labels, self.pos_label)
 
     @property
     def coef_(self) -> Array:
@@ -243,17 +192,6 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     def decision_function(self, X: Tables) -> Array:
         """Return scores; positive ones favour ``classes_[1]``."""
         return self._turned(self._scores(X))
-
-    def predict(self, X: Tables) -> npt.NDArray[Any]:
-        return self._decided(self.decision_function(X))
-
-    def _decided(self, scores: Array) -> npt.NDArray[Any]:
-        return self.classes_[(scores > 0).astype(np.int64)]
-
-    def predict_proba(self, X: Tables) -> Array:
-        """Columns in the order of ``classes_``."""
-        scores = self.decision_function(X)
-        return np.stack([expit(-scores), expit(scores)], axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -276,34 +214,40 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         self,
         *,
         solver: Any = "vfb2-svrg",
+        model: Any = "linear",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
-        tol: float = 1e-4,
-        runtime: RuntimeName | VirtualClock = "auto",
+        tol: float | None = None,
         random_state: int | np.random.RandomState | None = None,
-        scale: bool = True,
-        fit_intercept: bool = True,
+        encoder: PartyEncoder | Mapping[str, PartyEncoder] | None = None,
+        runtime: RuntimeName | VirtualClock = "auto",
         warm_start: bool = False,
-        checkpoints: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         super().__init__(
             solver=solver,
+            model=model,
             roles=roles,
             alpha=alpha,
             max_rounds=max_rounds,
             tol=tol,
-            runtime=runtime,
             random_state=random_state,
-            scale=scale,
-            fit_intercept=fit_intercept,
+            encoder=encoder,
+            runtime=runtime,
             warm_start=warm_start,
-            checkpoints=checkpoints,
             verbose=verbose,
         )
 
-    def fit(self, X: Tables, y: Any, sample_weight: Any = None, *, ids: Literal["equal", "inner"] = "equal") -> Self:
+    def fit(
+        self,
+        X: Tables,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        ids: Literal["equal", "inner"] = "equal",
+        checkpoints: str | Path | None = None,
+    ) -> Self:
         """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets.
 
         Warns
@@ -313,7 +257,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """
         job = self._job()
         check_job(job, "vertical")
-        self._train(job, X, Beside(y, None, sample_weight), ids, _targets)
+        self._train(job, X, Beside(y, None, sample_weight), ids, _targets, checkpoints)
         warn_of(shortfalls(self.certificate_, job.tol))
         return self
 

@@ -77,6 +77,7 @@ def program_solver(**given: Any) -> Solver[HorizontalServer, HorizontalClient]:
     return Solver(
         **given,
         split="horizontal",
+        tol=1e-3,
         models=("linear",),
         protections=("none", "masked"),
         scopes=("global", "local", "both"),

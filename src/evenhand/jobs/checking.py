@@ -188,7 +188,7 @@ def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) ->
             labels.append(label_column(frame, job.data.label, list(map(str, frame.columns))))
         with problems.noted(), naming(owner):
             if job.has_images:
-                client_pictures(client, frame, job.data, base)
+                client_pictures(client, frame, job, base)
             else:
                 _encode_alone(job, frame)
     if labels:

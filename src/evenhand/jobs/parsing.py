@@ -93,7 +93,7 @@ def every(*checks: Callable[[], None]) -> None:
     if len(found) == 1:
         raise found[0]
     if found:
-        raise SeveralProblems([problem for error in found for problem in problems_of(error)])
+        raise SeveralProblems(list(dict.fromkeys(problem for error in found for problem in problems_of(error))))
 
 
 def problems_of(error: Exception) -> list[str]:

@@ -16,9 +16,11 @@ from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under
+from evenhand.models.kinds import NAMED, ModelKind, as_model
 from evenhand.printing import near, quoted
 from evenhand.protocol.job import Job, Protection, check_options
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.solver import Split
 from evenhand.protocol.terms import check_name
 from evenhand.runtime.inprocess import VirtualClock
 
@@ -28,6 +30,12 @@ def as_tables(value: Any) -> list[dict[str, Any]]:
     if not all(isinstance(table, dict) for table in tables):
         raise PydanticCustomError("tables", "Input should be a table such as { kind = ... }, or a list of them")
     return tables
+
+
+def as_model_table(value: Any) -> str | dict[str, Any]:
+    if not isinstance(value, (str, dict)):
+        raise PydanticCustomError("model", "Input should be a name, or a table such as { kind = ... }")
+    return value
 
 
 def as_plain(value: Any) -> str | int | float | bool:
@@ -49,6 +57,7 @@ DatabaseAddress = Annotated[
     PlainSerializer(lambda address: None if address is None else str(address)),
 ]
 ConstraintTables = Annotated[list[dict[str, Any]], PlainValidator(as_tables)]
+ModelTable = Annotated[str | dict[str, Any], PlainValidator(as_model_table)]
 
 
 class ClockSection(Strict):
@@ -136,7 +145,6 @@ class TrainingSection(Strict):
         None,
     )
     seed: int = key("Seed of everything that is drawn at random.", 7, 0, ge=0)
-    hidden: list[int] = key('Widths of the hidden layers; for `model = "mlp"`.', [64], [32, 16])
     options: dict[str, Any] = key(
         "Options of the solver; see [options](#options-of-solvers).", {"exact_rates": False}, {}
     )
@@ -165,7 +173,6 @@ class TrainingSection(Strict):
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
             seed=self.seed,
-            hidden=tuple(self.hidden),
             options=self.options,
             protection=self.protection,
             allow_experimental=self.allow_experimental,
@@ -282,3 +289,13 @@ def to_constraint(given: dict[str, Any]) -> Constraint:
         raise JobError(f"job.constraint.kind is {quoted(kind)}; choose one of {', '.join(KINDS)}")
     with under("job.constraint"):
         return check_options(kind, KINDS[kind], given)
+
+
+def to_model(given: str | dict[str, Any], split: Split) -> ModelKind:
+    """Return the model of a job file: a name, or a table with its kind and settings."""
+    table: dict[str, Any] = {"kind": given} if isinstance(given, str) else dict(given)
+    kind, known = table.pop("kind", None), [name for name, one in NAMED.items() if split in one.splits]
+    if kind not in known:
+        raise JobError(f"key job.model is {quoted(kind)}; choose one of {', '.join(known)}")
+    with under("job.model"):
+        return as_model(check_options(f"model {kind!r}", NAMED[kind], table), split)

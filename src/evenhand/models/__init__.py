@@ -1,1 +1,9 @@
-"""Models: scores of rows, and gradients in the weights."""
+"""Models that parties and clients train.
+
+An estimator takes a model by name or as an object of these classes, whose parameters a grid can tune:
+``VerticalClassifier(model=MLP(hidden=(64,)))`` has the parameter ``model__hidden``.
+"""
+
+from evenhand.models.kinds import MLP, BoostedTrees, Linear, ResNet18, TorchModule
+
+__all__ = ["MLP", "BoostedTrees", "Linear", "ResNet18", "TorchModule"]

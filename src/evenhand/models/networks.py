@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from evenhand.arrays import Array
 from evenhand.errors import InputError
 from evenhand.models.pictures import Pictures
-from evenhand.models.resnet import ResNet18
+from evenhand.models.resnet import ResNet18Network
 from evenhand.models.stacked import StackedPerceptron, one_thread
 from evenhand.printing import listed
 
@@ -72,7 +72,7 @@ def make_module(
         if network == "resnet18":
             if len(shape) != 3:
                 raise InputError(f"resnet18 takes images (channels, height, width); a row has the shape {shape}")
-            return ResNet18(outputs, shape[0])
+            return ResNet18Network(outputs, shape[0])
         if network in ("linear", "mlp"):
             if len(shape) != 1:
                 raise InputError(f"{network} takes rows of numbers; a row has the shape {shape}")

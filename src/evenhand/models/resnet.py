@@ -26,7 +26,7 @@ class _Block(nn.Module):
         return torch.relu(self.path(images) + self.shortcut(images))
 
 
-class ResNet18(nn.Module):
+class ResNet18Network(nn.Module):
     """Four stages of two blocks each, with 64, 128, 256 and 512 channels by default.
 
     The first convolution is 7 × 7 with stride 2 and a pooling of stride 2 follows it, as for photographs;

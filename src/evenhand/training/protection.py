@@ -16,7 +16,7 @@ from evenhand.solvers.announcing import schemas
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"
 MEASURED = "what models do on its rows"
-_ADVICE = "; how columns are encoded and which groups there are can be agreed beforehand, with encoder and groups"
+_ADVICE = "; clients can agree beforehand on a fitted encoder and on the values of groups (group_values in fit)"
 
 
 @dataclass(frozen=True)

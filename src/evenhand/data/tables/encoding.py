@@ -93,6 +93,20 @@ class PartyEncoder:
         self._summaries: tuple[ColumnSummary, ...] | None = None
         self._matrix: MatrixScaling | None = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The parameters of the encoder."""
+        return {"scale": self.scale, "as_is": self.as_is, **vars(self.rules)}
+
+    def unfitted(self, **changed: Any) -> Self:
+        """Return a new encoder with the same parameters, or some changed, that has learned nothing."""
+        return type(self)(**{**self.settings, **changed})
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the encoder has learned from rows."""
+        return any(one is not None for one in (self._columns, self._summaries, self._matrix))
+
     def fit(self, data: Any) -> Self:
         """Learn levels, means and scales from a DataFrame, a 2-D array or a sparse matrix."""
         if sparse.issparse(data):

@@ -59,6 +59,7 @@ def averaging_solver(
         protections=("none", "masked"),
         takes_noise=True,
         fixed_rounds=True,
+        tol=1e-3,
         **can,
     )
 

@@ -51,5 +51,6 @@ SOLVER = Solver(
     models=("trees",),
     protections=("none", "masked"),
     weighs_rows=True,
+    tol=1e-3,
     default_rounds=300,
 )

@@ -252,7 +252,7 @@ def _check_clients_job(job: ClientsJob) -> None:
             "remove the keys server and clock: between organisations the server has no rows, and the virtual clock "
             "exists only in simulation"
         )
-    if job.n_classes is not None or job.job.model == "resnet18":
+    if job.n_classes is not None or job.to_model().kind == "resnet18":
         raise JobError(
             "between organisations, horizontal jobs train two classes on columns of tables; remove data.label.classes, "
             'and choose another model than "resnet18"'

@@ -20,6 +20,7 @@ from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     LabelSection,
+    ModelTable,
     TableSection,
     TrainingSection,
     as_plain,
@@ -27,7 +28,9 @@ from evenhand.jobs.schema import (
     check_columns,
     check_names,
     located,
+    to_model,
 )
+from evenhand.models.kinds import ModelKind
 from evenhand.printing import quoted
 from evenhand.privacy.accounting import NoGuaranteeError, noise_for, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian, described
@@ -57,20 +60,24 @@ class HorizontalJobSection(TrainingSection):
         "leave out",
         "refuse",
     )
-    model: Literal["linear", "mlp", "resnet18", "trees"] = key(
-        "Shared model; `resnet18` is for images.", "mlp", "linear"
+    model: ModelTable = key(
+        "Shared model: `linear`, `mlp`, `trees`, or `resnet18` for images; see [models](#models).",
+        {"kind": "mlp", "hidden": [64]},
+        "linear",
     )
     start: str | None = key(
         "Safetensors file with initial weights; for averaging solvers.", "weights.safetensors", None
     )
-    device: str = key("Device of torch.", "cuda", "cpu")
     max_rounds: int | None = key(
         "Most communication rounds. By default 200 (`sqp`), 300 (`trees`), 100,000 (`prox-al`) or 100 (averaging).",
         50,
         None,
     )
-    tol: float = key(
-        "Tolerances ε₁ and ε₂ of `sqp` and `prox-al`; for other solvers, what counts as converged.", 1e-4, 1e-3
+    tol: float | None = key(
+        "Stopping tolerance on stationarity and violation (1e-3); averaging solvers train all rounds, and it only says "
+        "what counts as converged.",
+        1e-4,
+        None,
     )
 
 
@@ -96,9 +103,6 @@ class DataSection(EncodedSection):
     )
     file: str | None = key("Column with the file name of a row's image; for folders of images.", "jpg", None)
     size: int | None = key("Side that images of a folder are resized to.", 64, None, ge=1)
-    crop: int | None = key(
-        "Side of squares cut from images: at random places for training, from the middle otherwise.", 56, None, ge=1
-    )
 
 
 class ServerSection(TableSection):
@@ -185,22 +189,26 @@ class HorizontalJobFile(ClockedFile):
         return None if self.data.label.classes is None else len(self.data.label.classes)
 
     @once
+    def to_model(self) -> ModelKind:
+        return to_model(self.job.model, "horizontal")
+
+    @once
     def to_job(self) -> Job:
         """Return what to train, with the solver named."""
-        section = self.job
+        section, model = self.job, self.to_model()
         solver = choose_solver(
             section.solver,
-            model=section.model,
+            model=model.kind,
             constrained=bool(section.constraint),
             two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
         )
-        rounds = HORIZONTAL[solver].default_rounds
+        found = HORIZONTAL[solver]
         return section.to_job(
             solver=solver,
-            model=section.model,
-            max_rounds=rounds if section.max_rounds is None else section.max_rounds,
-            tol=section.tol,
+            max_rounds=found.default_rounds if section.max_rounds is None else section.max_rounds,
+            tol=found.tol if section.tol is None else section.tol,
+            **model.job_fields,
         )
 
     @once
@@ -329,22 +337,22 @@ def _check_classes(label: LabelSection) -> None:
 
 
 def _check_images(job: HorizontalJobFile) -> None:
-    data = job.data
+    data, kind = job.data, job.to_model().kind
     if not job.has_images:
-        if given := [name for name in ("file", "size", "crop") if getattr(data, name) is not None]:
+        if given := [name for name in ("file", "size") if getattr(data, name) is not None]:
             raise JobError(
                 f"key data.{given[0]} is for pictures, but no client has any; add images to each [[client]], "
                 "or remove the key"
             )
-        if job.job.model == "resnet18":
+        if kind == "resnet18":
             raise JobError('job.model = "resnet18" needs pictures; add images to each [[client]]')
         return
     if lacking := [client.name for client in job.client if client.images is None]:
         raise JobError(
             f"client {lacking[0]!r} has no images, but other clients do; add images to every [[client]] or to none"
         )
-    if job.job.model != "resnet18":
-        raise JobError(f'job.model is {job.job.model!r}, but clients have pictures; use model = "resnet18"')
+    if kind != "resnet18":
+        raise JobError(f'job.model is {kind!r}, but clients have pictures; use model = "resnet18"')
     if (data.file is None) != (data.size is None):
         raise JobError("set data.file (column of file names) and data.size (size of the pictures) together")
     if features := {"columns", "types", "missing", "max_levels", "encoder", "scale"} & data.model_fields_set:

@@ -136,7 +136,7 @@ class ClientTable:
                 self.rows = EncodedRows(
                     labels.signs(self.frame[data.label.column]),
                     groups_frame(self.frame[data.sensitive], len(self.frame)) if data.sensitive else None,
-                    features=client_pictures(self._section, self.frame, data, self._base),
+                    features=client_pictures(self._section, self.frame, self._job, self._base),
                     test=self.test,
                 )
         del self.frame
@@ -203,7 +203,7 @@ class ServerSide:
         elif data.encoder is not None and not self._simulated:
             yield AgreeServer(self._names, _same_encoder)
         rows = None if self._table is None else self._table.encode(self.encoder, self.labels)
-        device = self._job.job.device if self._simulated else "cpu"
+        device = getattr(self._job.to_model(), "device", "cpu") if self._simulated else "cpu"
         return HorizontalServerData(rows, start=self._start(), device=device)
 
     def _two_labels(self, told: Mapping[str, Summary]) -> Summary:
@@ -255,17 +255,17 @@ def numbers_read(
     return with_numbers(frame, columns, data.types, owner, typed=not is_csv(section.table))
 
 
-def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSection, base: Path) -> Pictures:
+def client_pictures(client: ClientSection, frame: pd.DataFrame, job: HorizontalJobFile, base: Path) -> Pictures:
     """Return a client's pictures, one for each row of its table."""
     assert client.images is not None
-    files = None
+    files, data = None, job.data
     if data.file is not None:
         _require([data.file], frame)
         files = [str(one) for one in frame[data.file]]
     images = open_images(base / Path(client.images).expanduser(), files, data.size)
     if len(images) != len(frame):
         raise DataError(f"{client.images} has {len(images):,} pictures, but the table has {len(frame):,} rows")
-    return Pictures(images, crop=data.crop)
+    return Pictures(images, crop=getattr(job.to_model(), "crop", None))
 
 
 def encoded_rows(

@@ -129,7 +129,7 @@ def servers_result(
     return {
         "certificate": measured,
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
-        "shortfalls": shortfalls(certificate, job.job.tol, labels.named(scores)),
+        "shortfalls": shortfalls(certificate, job.to_job().tol, labels.named(scores)),
         "solver": job.to_job().solver,
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,
@@ -178,7 +178,7 @@ def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weig
         "model": job.to_job().model,
         **({"columns": shape[0]} if len(shape) == 1 else {"shape": list(shape)}),
         **({} if job.n_classes is None else {"classes": job.n_classes}),
-        "hidden": list(job.job.hidden),
+        "hidden": list(job.to_job().hidden),
         "weights": weights,
         "statistics": statistics,
     }
@@ -282,7 +282,7 @@ def score_new_clients(
         if encoder is None:
             frame = open_frame(section, job.data, base, owner)
             with naming(owner):
-                scores = score(client_pictures(section, frame, job.data, base))
+                scores = score(client_pictures(section, frame, job, base))
         else:
             frame = open_frame(section, job.data, base, owner, encoder.columns_in)
             frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)

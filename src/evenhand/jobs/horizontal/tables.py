@@ -176,4 +176,5 @@ def _own(
     encoder = given
     if encoder is None and not job.has_images:
         encoder = yield from table.agree_on_encoder()
-    return ClientData(table.encode(encoder, labels), update_noise=job.to_protection(), device=job.job.device)
+    device = getattr(job.to_model(), "device", "cpu")
+    return ClientData(table.encode(encoder, labels), update_noise=job.to_protection(), device=device)

@@ -16,12 +16,14 @@ from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     LabelSection,
+    ModelTable,
     TableSection,
     TrainingSection,
     check_clock,
     check_columns,
     check_names,
     located,
+    to_model,
 )
 from evenhand.protocol.job import Job, RuntimeName
 from evenhand.solvers.checking import check_job, check_takes_weights
@@ -42,8 +44,10 @@ class VerticalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
     split: Literal["vertical"] = key("Parties have different columns of the same people.", "vertical", "vertical")
-    model: Literal["linear", "mlp", "trees"] = key(
-        "Model of each party. `mlp` needs the extra `torch`, `trees` the extra `trees`.", "trees", "linear"
+    model: ModelTable = key(
+        "Model of each party: `linear`, `mlp` (extra `torch`) or `trees` (extra `trees`); see [models](#models).",
+        {"kind": "mlp", "hidden": [64]},
+        "linear",
     )
     max_rounds: int = key("Most communication rounds.", 50, 1000)
     tol: float | None = key(
@@ -52,7 +56,6 @@ class VerticalJobSection(TrainingSection):
         1e-4,
         None,
     )
-    fit_intercept: bool = key("Whether the first active party has an intercept, not regularised.", False, True)
     scale: bool = key("Whether each party standardises its numeric columns on its own training rows.", False, True)
     runtime: RuntimeName = key(
         "How participants run: `messages` in turn, `interleaved` in one compiled loop (VFB²), `threads` at the same "
@@ -74,10 +77,9 @@ class VerticalJobSection(TrainingSection):
         asked = self.label_privacy
         job = self.to_job(
             solver=self.solver,
-            model=self.model,
             max_rounds=self.max_rounds,
-            fit_intercept=self.fit_intercept,
             label_privacy=None if asked is None else asked.model_dump(),
+            **to_model(self.model, "vertical").job_fields,
         )
         return resolve(job, self.tol)
 

@@ -1,0 +1,155 @@
+"""What all estimators share: parameters of nested objects, classes, labels from scores, checkpoints and warnings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+
+from evenhand.arrays import Array
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import DataError, EvenhandWarning, InputError
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.run_location import record_in
+
+
+class NestedParameters(BaseEstimator):  # type: ignore[misc]
+    """An estimator with objects as parameters: constraint, solver, model, encoder, label privacy.
+
+    ``get_params`` lists the parameters of these objects and ``set_params`` changes them, for instance
+    ``solver__history``.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        found: dict[str, Any] = super().get_params(deep)
+        if deep:
+            for name, value in list(found.items()):
+                found |= {f"{name}__{inner}": one for inner, one in (_parameters(value) or {}).items()}
+        return found
+
+    def set_params(self, **params: Any) -> Self:
+        own = super().get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        plain = {}
+        for key, value in params.items():
+            name, _, inner = key.partition("__")
+            if inner and name in own:
+                nested.setdefault(name, {})[inner] = value
+            else:
+                plain[key] = value
+        super().set_params(**plain)
+        for name, changed in nested.items():
+            setattr(self, name, _replaced(name, getattr(self, name), changed))
+        return self
+
+
+def _parameters(value: Any) -> dict[str, Any] | None:
+    """Return the parameters of an object; None if it is no such object."""
+    if isinstance(value, PartyEncoder):
+        return value.settings
+    if not is_dataclass(value) or isinstance(value, type):
+        return None
+    return {one.name: getattr(value, one.name) for one in fields(value)}
+
+
+def _replaced(name: str, value: Any, changed: dict[str, Any]) -> Any:
+    known = _parameters(value)
+    if known is None:
+        raise InputError(
+            f"{name}__{next(iter(changed))} needs one object as {name}, such as EqualOpportunity(), Subspace() or "
+            f"MLP(); it is {value!r}"
+        )
+    for inner in changed:
+        if inner not in known:
+            raise InputError(f"{type(value).__name__} has no parameter {inner!r}; it has {', '.join(known)}")
+    return value.unfitted(**changed) if isinstance(value, PartyEncoder) else replace(value, **changed)
+
+
+class LabelsFromScores:
+    """Predictions of a fitted classifier from the scores of its `decision_function`."""
+
+    classes_: npt.NDArray[Any]
+
+    def decision_function(self, X: Any) -> Array:
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        return self._decided(self.decision_function(X))
+
+    def _decided(self, scores: Array) -> npt.NDArray[Any]:
+        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return probabilities, with columns in the order of ``classes_``."""
+        scores = self.decision_function(X)
+        if scores.ndim > 1:
+            return np.asarray(softmax(scores, axis=1))
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+
+
+def read_classes(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the classes in sorted order; refuse missing labels, and labels of one class only."""
+    if missing := int(pd.isna(labels).sum()):
+        raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
+    check_classification_targets(labels)
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise DataError(f"y has 1 class ({classes[0]!r}); the classifier can't train when there is only one class")
+    return classes
+
+
+def class_codes(labels: npt.NDArray[Any], pos_label: Any) -> tuple[npt.NDArray[Any], Any, Array]:
+    """Return the classes, the positive one of two, and for each row ±1, or the number of its class if there are more.
+
+    Parameters
+    ----------
+    pos_label
+        The positive label; None is the larger of the two.
+    """
+    classes = read_classes(labels)
+    if len(classes) > 2:
+        if pos_label is not None:
+            raise InputError(f"pos_label is {pos_label!r}, but y has {len(classes)} classes; it goes with two")
+        return classes, None, np.searchsorted(classes, labels).astype(np.float64)
+    chosen = classes[1] if pos_label is None else pos_label
+    if chosen not in classes:
+        raise DataError(f"pos_label is {pos_label!r}, which y does not have; its labels are {classes}")
+    return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
+
+
+def seed_of(state: int | np.random.RandomState | None) -> int:
+    """Return the seed that a `random_state` means."""
+    return int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
+
+
+@contextmanager
+def recorded_fit(path: str | Path | None, estimator: str) -> Iterator[RunFolder | None]:
+    """Yield a folder for checkpoints. It is removed when the fit is done, and stays if the fit is interrupted."""
+    if path is None:
+        yield None
+        return
+    with record_in(Path(path), {"estimator": estimator}, Path.cwd(), resume=True) as folder:
+        yield folder
+        folder.remove()
+
+
+class ShortfallWarning(EvenhandWarning, ConvergenceWarning):  # type: ignore[misc]
+    """The solver did not converge, or the model gives every row the same label."""
+
+
+def warn_of(shortfalls: Sequence[str]) -> None:
+    """Warn the caller of `fit` last, so that the fitted model is kept if warnings are errors."""
+    for one in shortfalls:
+        warnings.warn(one, ShortfallWarning, stacklevel=3)
