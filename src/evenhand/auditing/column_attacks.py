@@ -1,13 +1,18 @@
-"""Attacks on a party's columns through the scores it sends: equal records, feature effects, explained variance."""
+"""Attacks on a party's columns through the scores it sends: equal records, effects of columns, explained variance."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.auditing.cases import Case, counted, told_apart
+from evenhand.auditing.findings import Finding
+from evenhand.auditing.learners import dense, regress, regress_by_trees, whitened
+from evenhand.auditing.row_attacks import by_score, lengths, one_hot
+from evenhand.auditing.views import Signal
 
 PAIRS: Final = 2000
 PEAKS: Final = 64
@@ -16,7 +21,7 @@ PEAKS: Final = 64
 
 def records(columns: Matrix) -> Integers:
     """Return a number for each distinct record."""
-    table = columns.toarray() if sp.issparse(columns) else np.asarray(columns)
+    table = dense(columns)
     codes = np.unique(np.ascontiguousarray(table, dtype=np.float64), axis=0, return_inverse=True)[1]
     return codes.reshape(-1).astype(np.int64)
 
@@ -47,7 +52,7 @@ def by_nearness(values: Array, left: Integers, right: Integers) -> Array:
 
 def binary_effects(values: Array, columns: Matrix) -> Array:
     """Return the change of score by each binary column; peaks of score differences appear there."""
-    table = columns.toarray() if sp.issparse(columns) else np.asarray(columns, dtype=np.float64)
+    table = dense(columns)
     yes_or_no = np.array([len(np.unique(column)) == 2 for column in table.T], dtype=bool)
     effects = np.linalg.lstsq(np.hstack([table, np.ones((len(table), 1))]), values, rcond=None)[0][:-1]
     width = np.array([np.ptp(column) for column in table.T])
@@ -70,3 +75,75 @@ def matched(effects: Array, differences: Array, within: float) -> int:
     if not len(differences):
         return 0
     return int((np.abs(effects[:, None] - differences[None, :]).min(axis=1) <= within).sum())
+
+
+# -- the attacks
+
+
+def variance(case: Case) -> Iterator[Finding]:
+    """Fit the columns by least squares on what arrived about them."""
+    for other in case.view.others:
+        for kind, signals in case.view.about(other).items():
+            for count in lengths(signals):
+                told = _table(case, signals[:count])
+                yield case.explained(f"the columns of {other}", kind, count, told, case.columns(other), regress)
+
+
+def learned_columns(case: Case) -> Iterator[Finding]:
+    """Give a non-linear learner everything that arrived about the columns, over all rounds."""
+    scores = [_inverted(nu)[case.rows] for nu in case.view.derivatives]
+    for other in case.view.others:
+        signals = [one for found in case.view.about(other).values() for one in found]
+        parted = [one.values[case.rows] for one in signals if one.nature == "category"]
+        numbers = [one.values[case.rows] for one in signals if one.nature != "category"] + scores
+        told = [one_hot(parted)] if parted else []
+        if numbers:
+            table = np.stack(numbers, axis=1)
+            # Without what the attacker's own columns explain, sums are nearer to the others' columns.
+            rest = table - regress(case.own, table, np.ones(len(table), dtype=bool))
+            told += [whitened(table), whitened(rest)[:, : table.shape[1]]]
+        if told:
+            target, count = f"the columns of {other}", len(parted) + len(numbers)
+            wanted = case.columns(other)
+            yield case.explained(target, "everything received", count, np.hstack(told), wanted, regress_by_trees)
+
+
+def _inverted(nu: Array) -> Array:
+    """Return the joint score from a derivative, as far as its size gives it."""
+    return by_score(nu, -np.sign(nu))
+
+
+def _table(case: Case, signals: Sequence[Signal]) -> Array:
+    """Return numbers by row as columns; partitions have a column for each part."""
+    values = [one.values[case.rows] for one in signals]
+    return one_hot(values) if signals[0].nature == "category" else np.stack(values, axis=1)
+
+
+def distinct_values(case: Case) -> Iterator[Finding]:
+    """Rows with equal numbers are equal in all columns."""
+    for other in case.view.others:
+        drawn = pairs(records(case.scene.columns[other][case.rows]), case.rng)
+        if drawn is None:
+            continue
+        left, right, truth = drawn
+        floors = {"own columns": by_nearness(dense(case.own), left, right)}
+        for kind, signals in case.view.about(other).items():
+            guess = by_nearness(signals[0].values[case.rows], left, right)
+            target = f"which people are equal in every column of {other}"
+            yield told_apart(case.view.name, target, kind, 1, guess, truth, floors)
+
+
+def peaks(case: Case) -> Iterator[Finding]:
+    """The most common differences of a party's scores are effects of its binary columns."""
+    for other in case.view.others:
+        for kind, (first, *_) in case.view.about(other).items():
+            columns, values = case.scene.columns[other][case.rows], first.values[case.rows]
+            effects = binary_effects(values, columns)
+            if first.sender != other or first.nature != "contribution" or len(effects) < 3:
+                continue
+            differences = common_differences(values, case.rng)
+            within = 1e-6 * float(np.ptp(values))
+            chance = matched(case.rng.uniform(0, np.ptp(values), len(effects)), differences, within) / len(effects)
+            target = f"the effects of the yes-or-no columns of {other}"
+            hits = matched(effects, differences, within)
+            yield counted(case.view.name, target, kind, 1, hits, len(effects), chance)

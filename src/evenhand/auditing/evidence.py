@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.stats import rankdata
 
 from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.auditing.learners import Regresses, dense, regress
 from evenhand.constraints.proving import LEVEL, critical_value, rate_variance
 
 
@@ -56,21 +56,18 @@ def _from_wins(over: Array, under: Array, *, centre: float, least: float) -> Est
     return Estimate(centre, max(least, centre - reach), min(1.0, centre + reach))
 
 
-def explained(evidence: Matrix, targets: Matrix, known: Booleans) -> Array:
+def explained(evidence: Matrix, targets: Matrix, known: Booleans, learner: Regresses = regress) -> Array:
     """Return for each unknown row the share of the variance of `targets` that `evidence` explains.
 
-    Their mean is R². The fit is least squares with an intercept on the known rows, averaged over the target's columns.
-    R² is clipped at zero, because an attacker can always predict the mean.
+    Their mean is R². The learner is fitted to the known rows. The result is averaged over the target's columns. R² is
+    clipped at zero, because an attacker can always predict the mean.
     """
-    wanted = _dense(targets)
+    wanted = dense(targets)
     wanted = wanted[:, wanted[known].std(axis=0) > 1e-9]
     held_out = np.flatnonzero(~known)
     if not wanted.shape[1]:
         return np.zeros(len(held_out))
-    table = _with_ones(_dense(evidence))
-    inner = table[known].T @ table[known]
-    ridge = 1e-9 * np.trace(inner) / len(inner) * np.eye(len(inner))
-    guess = table[held_out] @ np.linalg.lstsq(inner + ridge, table[known].T @ wanted[known], rcond=None)[0]
+    guess = learner(evidence, wanted, known)[held_out]
     middle = wanted[known].mean(axis=0)
     missed, spread = (guess - wanted[held_out]) ** 2, (wanted[held_out] - middle) ** 2
     whole = np.maximum(spread.mean(axis=0), 1e-12)
@@ -84,11 +81,3 @@ def over_rows(values: Array, least: float = 0.0) -> Estimate:
     value = float(values.mean())
     reach = critical_value(LEVEL, 1) * float(values.std(ddof=1) / np.sqrt(len(values)))
     return Estimate(value, max(least, value - reach), min(1.0, value + reach))
-
-
-def _dense(table: Matrix) -> Array:
-    return np.asarray(table.toarray() if sp.issparse(table) else table, dtype=np.float64)
-
-
-def _with_ones(table: Array) -> Array:
-    return np.hstack([table, np.ones((len(table), 1))])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from matplotlib.figure import Figure
 
@@ -18,10 +18,14 @@ VERSION: Final = 1
 FILE: Final = "audit.json"
 PICTURE: Final = "audit.png"
 SURE: Final = {"AUC": 0.995, "R²": 0.995, "share": 0.995}
-WITHOUT_COLUMNS: Final = {"membership", "inversion", "peaks", "leverage"}
+WITHOUT_COLUMNS: Final = {"membership", "inversion", "peaks", "leverage", "subset sums", "counts"}
 """Attacks with a floor other than the attacker's own columns."""
 NEGLIGIBLE: Final = 0.01
-"""Smallest lift that matters in practice, even if more rows could prove a smaller one."""
+"""Smallest lift of an AUC or R² that matters in practice, even if more rows could prove a smaller one."""
+
+
+Progress: TypeAlias = Callable[[str], None]
+"""Called with what an audit does next."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,6 @@ class Finding:
         The attacker.
     target
         What was attacked, in words: ``"each person's label"``.
-    attack
-        Name of the attack.
     message
         Kind of message that it used.
     sequence
@@ -48,28 +50,30 @@ class Finding:
         Result without messages, from the attacker's own columns, if it knows the answer for 400 people or for half.
     lift
         Value minus the better floor, on the same rows.
-    control
-        Result of the same attack where it must succeed.
     permuted
         Result against permuted answers; an AUC of 0.5 is chance.
+    attack
+        Name of the attack.
+    control
+        Result of the same attack where it must succeed.
     """
 
     who: str
     target: str
-    attack: str
     message: str
     sequence: int
     measure: str
     value: Estimate
     floors: Mapping[str, float]
     lift: Estimate
-    control: float
     permuted: float
+    attack: str = ""
+    control: float = 0.0
 
     @property
     def real(self) -> bool:
         """Return whether the messages add information, beyond chance and by enough to matter."""
-        return bool(self.lift.low > 0.0 and self.lift.value >= NEGLIGIBLE)
+        return bool(self.lift.low > 0.0 and (self.measure == "share" or self.lift.value >= NEGLIGIBLE))
 
     @property
     def words(self) -> str:
@@ -106,13 +110,19 @@ class Audit:
     findings
         In the order of participants.
     remarks
-        What was not attacked, and why.
+        What else a reader must know.
+    tried
+        For each attack, the kinds of messages of the run that it read.
+    untried
+        Kinds of messages of the run that no attack read, and why.
     """
 
     split: str
     protection: str
     findings: Sequence[Finding]
     remarks: Sequence[str] = field(default_factory=tuple)
+    tried: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    untried: Mapping[str, str] = field(default_factory=dict)
 
     def by_participant(self) -> dict[str, list[Finding]]:
         found: dict[str, list[Finding]] = {}
@@ -145,6 +155,8 @@ class Audit:
             "protection": self.protection,
             "participants": participants,
             "remarks": list(self.remarks),
+            "tried": {name: list(kinds) for name, kinds in self.tried.items()},
+            "untried": dict(self.untried),
         }
 
     def write(self, folder: Path) -> Path:

@@ -6,20 +6,17 @@ slices shows in its size. An attacker who knows some answers can learn the rest 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import logit
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
-from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.arrays import Array, Matrix
+from evenhand.auditing.cases import LABEL, Case, Question
+from evenhand.auditing.findings import Finding
+from evenhand.auditing.gradient_attacks import minimal
+from evenhand.auditing.learners import Classifies, classify, classify_by_trees, regress, side_by_side
 
-FEW = 400
-"""Number of rows for which an attacker may know the answer: the first floor. The second is half of all rows."""
 LARGEST_WEIGHT = 20.0
 """Largest weight that a tilt can give a row; anything larger was not divided by n."""
 MOST_SIGNALS = 8
@@ -58,20 +55,6 @@ def by_response(nu: Array, epsilon: float) -> Array:
     return logit(np.clip(chance, 1e-6, 1.0 - 1e-6)) + epsilon * said
 
 
-def learned(evidence: Matrix, truth: Booleans, taught: Booleans) -> Array:
-    """Fit a logistic regression on `evidence` with the known rows, and return its scores."""
-    if truth[taught].all() or not truth[taught].any():
-        return np.zeros(len(truth))
-    table = StandardScaler(with_mean=not sp.issparse(evidence)).fit_transform(evidence)
-    # With few rows and many columns, a stronger penalty prevents overfitting.
-    strength = 1.0 if taught.sum() > 10 * table.shape[1] else 0.05
-    with warnings.catch_warnings():
-        # More steps change the fourth digit only.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogisticRegression(C=strength, max_iter=200, tol=1e-4).fit(table[taught], truth[taught])
-    return np.asarray(model.decision_function(table), dtype=np.float64)
-
-
 def some(signals: Sequence[Array]) -> Array:
     """Return the most informative numbers of a long sequence as columns."""
     return np.stack(
@@ -90,3 +73,92 @@ def telling(signals: Sequence[Array]) -> Array:
             columns.append(np.where(here, size - (size[here].mean() if here.any() else 0.0), 0.0))
         columns += [sign, values]
     return np.stack(columns, axis=1)
+
+
+def one_hot(signals: Sequence[Array]) -> Array:
+    """Return partitions of rows as columns of zeros and ones."""
+    return np.hstack([values[:, None] == np.unique(values)[1:] for values in signals]).astype(np.float64)
+
+
+def lengths(signals: Sequence[object]) -> list[int]:
+    """Return the lengths to attack: one message, and all messages."""
+    return sorted({1, len(signals)}) if signals else []
+
+
+# -- the attacks
+
+
+def sign(case: Case) -> Iterator[Finding]:
+    """The sign of ν is the opposite of the label."""
+    nus = [values[case.rows] for values in case.view.derivatives]
+    for question in case.questions:
+        for count in lengths(nus) if question.target == LABEL else ():
+            guess = np.mean([by_sign(nu) / max(float(nu.std()), 1e-300) for nu in nus[:count]], axis=0)
+            yield case.told_apart(question, _kind(case), count, guess)
+
+
+def response(case: Case) -> Iterator[Finding]:
+    """Under randomised response: the reported bit and the score from ν, which a learner corrects by known labels."""
+    epsilon, nus = case.scene.epsilon, case.view.derivatives
+    if epsilon is None:
+        return
+    for question in case.questions:
+        for count in lengths(nus) if question.target == LABEL else ():
+            # ν is a mean over all rows, so its size relative to n tells the bit.
+            bits = [by_response(nu, epsilon)[case.rows] for nu in nus[:count]]
+            told = np.hstack([some(bits), telling([nu[case.rows] for nu in nus[:count]])])
+            yield _learned(case, question, _kind(case), count, told, classify)
+
+
+def tilt(case: Case) -> Iterator[Finding]:
+    """Multipliers give the groups other weights, which the size of ν shows."""
+    nus = [values[case.rows] for values in case.view.derivatives]
+    for question in case.questions:
+        for count in lengths(nus) if question.target != LABEL else ():
+            yield _learned(case, question, _kind(case), count, telling(nus[:count]), classify)
+
+
+def everything(case: Case) -> Iterator[Finding]:
+    """Give a non-linear learner everything that arrived about the rows, over all rounds."""
+    view, rows = case.view, case.rows
+    nus = [values[rows] for values in view.derivatives]
+    joint = [one.values[rows] for one in view.of_nature("contribution", "joint")]
+    parted = [one.values[rows] for one in view.of_nature("category")]
+    sums = [nu[rows] for nu in minimal(view)]
+    told = [telling(nus)] if nus else []
+    told += [some(each) for each in (joint, sums) if each]
+    told += [one_hot(parted[:MOST_SIGNALS])] if parted else []
+    count = len(nus) + len(joint) + len(parted) + len(sums)
+    for question in case.questions if told else ():
+        yield _learned(case, question, "everything received", count, np.hstack(told), classify_by_trees)
+
+
+def final_weights(case: Case) -> Iterator[Finding]:
+    """The attacker's own part of the final model was fitted to the labels."""
+    own = [case.scene.parts[name][case.rows] for name in case.scene.columns if name in case.view.members]
+    for question in case.questions:
+        if question.target == LABEL and any(part.std() > 0.0 for part in own):
+            yield _learned(case, question, "final weights", 1, np.stack(own, axis=1), classify_by_trees)
+
+
+def score(case: Case) -> Iterator[Finding]:
+    """The size of the last ν gives the joint score of each person."""
+    nus = case.view.derivatives
+    if not nus or case.view.knows_labels:
+        return
+    whole = [values for values in nus if values.all()] or nus
+    last = whole[-1]
+    # Without a tilt the size gives the score itself. A tilt shifts it, and a line through known rows corrects that.
+    guess = by_score(last, -np.sign(last))[case.rows]
+    sides = np.stack([guess * (guess > 0), guess * (guess < 0), np.sign(last[case.rows])], axis=1)
+    wanted = case.scene.scores[case.rows][:, None]
+    yield case.explained("each person's score", _kind(case), 1, sides, wanted, regress)
+
+
+def _kind(case: Case) -> str:
+    return case.view.of_nature("derivative")[0].kind
+
+
+def _learned(case: Case, question: Question, kind: str, count: int, told: Matrix, learner: Classifies) -> Finding:
+    guess = learner(side_by_side([case.own, told]), question.truth, case.known)
+    return case.told_apart(question, kind, count, guess, learner)

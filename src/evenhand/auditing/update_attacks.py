@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Booleans
+from evenhand.auditing.cases import FEW, LEAST_ROWS, told_apart
+from evenhand.auditing.client_views import ClientCase
+from evenhand.auditing.evidence import Estimate
+from evenhand.auditing.findings import Finding
+from evenhand.auditing.learners import classify_by_trees
+
+DRAWS: Final = 100
+"""Sets of other rows to compare a reconstruction with: it must be nearer to the client's rows than to any of them."""
 
 
 def by_gain(before: Array, after: Array, rows: Array, labels: Array) -> Array:
@@ -36,3 +47,60 @@ def likeness(found: Array, rows: Array, middle: Array) -> float:
     nearest = int(np.argmin(missed))
     spread = float(((rows[nearest] - middle) ** 2).sum())
     return max(0.0, 1.0 - float(missed[nearest]) / max(spread, 1e-12))
+
+
+# -- the attacks
+
+
+def membership(case: ClientCase) -> Iterator[Finding]:
+    """Rows whose loss an update lowers most are rows of the client."""
+    scene, changes = case.scene, case.changes
+    for features, labels, inside, half, floors in _memberships(case) if changes else ():
+        for count in sorted({1, len(changes)}):
+            gains = [
+                scene.losses(one.before, features, labels) - scene.losses(one.after, features, labels)
+                for one in changes[:count]
+            ]
+            guess = np.mean([gain / max(float(gain.std()), 1e-300) for gain in gains], axis=0)[~half]
+            target = f"who is among the rows of {case.victim}"
+            yield told_apart(case.who, target, changes[0].kind, count, guess, inside[~half], floors)
+
+
+def _memberships(case: ClientCase) -> Iterator[tuple[Array, Array, Booleans, Booleans, dict[str, Array]]]:
+    """Yield candidates, which are the client's, which of them are known, and floors; nothing if they are too few."""
+    features, labels, inside = case.candidates
+    if min(inside.sum(), (~inside).sum()) < LEAST_ROWS:
+        return
+    half = case.rng.permutation(len(labels)) < len(labels) // 2
+    few = half & (np.cumsum(half) <= FEW)
+    flat = np.column_stack([features.reshape(len(features), -1), labels])
+    taught = {"400 known": few, "half known": half}
+    floors = {name: classify_by_trees(flat, inside, rows)[~half] for name, rows in taught.items()}
+    yield features, labels, inside, half, floors
+
+
+def inversion(case: ClientCase) -> Iterator[Finding]:
+    """The change of a linear model by one row is proportional to the row."""
+    scene, victim, rng = case.scene, case.victim, case.rng
+    if not scene.linear or not case.changes:
+        return
+    rows = np.asarray(scene.clients[victim].features, dtype=np.float64)
+    rows = rows[case.some(len(rows))]
+    others = np.concatenate([one.features for name, one in scene.clients.items() if name != victim] or [rows[:0]])
+    middle = np.concatenate([rows, others]).mean(axis=0)
+    found = [by_ratio(one.after - one.before) for one in case.changes]
+    value = max(likeness(row, rows, middle) for row in found)
+    # Compare with the distance to the same number of rows that had no part in the update.
+    drawn = [rng.permutation(len(others))[: len(rows)] for _ in range(DRAWS if len(others) else 0)]
+    chance = [max(likeness(row, others[some].astype(np.float64), middle) for row in found) for some in drawn] or [0.0]
+    yield Finding(
+        case.who,
+        f"the values of a row of {victim}",
+        case.changes[0].kind,
+        len(case.changes),
+        "R²",
+        Estimate(value, value, value),
+        {"rows of others": float(np.mean(chance))},
+        Estimate(value - float(np.mean(chance)), value - max(chance), value - min(chance)),
+        float(np.mean(chance)),
+    )

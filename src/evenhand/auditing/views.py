@@ -6,52 +6,76 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.auditing.learners import side_by_side
 from evenhand.constraints.groups import groups_frame
 from evenhand.models.base import Scorer
 from evenhand.models.saved import joint_scores
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.scoring import ACROSS_SCORES, PARTIAL_SCORES, SIDES
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.vertical.messages import COMBINED_SCORES, DERIVATIVE, DIRECTION, PRODUCT, SCORES, WEIGHTED_DERIVATIVE
+from evenhand.vertical import messages as linear
+from evenhand.vertical.finishing import JOINT_SCORES
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.trees.messages import DERIVATIVES, LEAVES
-from evenhand.vertical.vfb2.messages import SCORE_REQUEST, THETA, TOTALS
+from evenhand.vertical.protected import messages as protected
+from evenhand.vertical.trees import messages as trees
+from evenhand.vertical.vfb2 import messages as vfb2
 
 MOST_KEPT: Final = 2**25
 """Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
-Nature = Literal["derivative", "contribution", "joint"]
-FIELDS: Final[Mapping[tuple[str, str], Nature]] = {
-    (DERIVATIVE.kind, "nu"): "derivative",
-    (WEIGHTED_DERIVATIVE.kind, "nu"): "derivative",
-    (DERIVATIVES.kind, "gradient"): "derivative",
-    (DIRECTION.kind, "scores"): "contribution",
-    (SCORES.kind, "scores"): "contribution",
-    (COMBINED_SCORES.kind, "scores"): "joint",
-    (TOTALS.kind, "total"): "joint",
+MOST_WORDS: Final = 4
+"""Vectors of masked words that are used of one message."""
+Nature = Literal["derivative", "contribution", "category", "joint", "words", "gradient", "step"]
+READ: Final[Mapping[str, Mapping[str, Nature]]] = {
+    linear.DERIVATIVE.kind: {"nu": "derivative"},
+    linear.WEIGHTED_DERIVATIVE.kind: {"nu": "derivative"},
+    trees.DERIVATIVES.kind: {"gradient": "derivative", "curvature": "joint"},
+    vfb2.THETA.kind: {"theta": "derivative"},
+    linear.DIRECTION.kind: {"scores": "contribution"},
+    linear.SCORES.kind: {"scores": "contribution"},
+    PARTIAL_SCORES.kind: {"scores": "contribution"},
+    ACROSS_SCORES.kind: {"scores": "contribution"},
+    trees.LEAVES.kind: {"leaves": "category"},
+    trees.CELLS.kind: {"cells": "category"},
+    trees.RELAYED.kind: {"leaves": "category"},
+    trees.OFFER.kind: {"right": "category"},
+    SIDES.kind: {"sides": "category"},
+    trees.NODES.kind: {"nodes": "category"},
+    trees.RELAY.kind: {"cells": "category"},
+    linear.COMBINED_SCORES.kind: {"scores": "joint"},
+    vfb2.TOTALS.kind: {"total": "joint"},
+    vfb2.CHANCES.kind: {"chances": "joint"},
+    JOINT_SCORES.kind: {"scores": "joint"},
+    protected.MASKED.kind: {"words": "words"},
+    protected.HIDDEN_COLUMNS.kind: {"words": "words"},
+    protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
+    vfb2.MASKED_TOTALS.kind: {"sum": "words"},
+    linear.PRODUCT.kind: {"product": "gradient"},
+    linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
 }
-"""Fields with one number per row, and what it is: a derivative of the loss, a score of the sender's own columns, or a
-joint score.
-"""
+"""The fields of vertical messages that attacks read, and what they are.
 
-GRADIENTS: Final[Mapping[str, str]] = {PRODUCT.kind: "product"}
-"""Kinds of messages that carry the gradient of a party's own weights instead of ν, and the field that holds it."""
+A *derivative* is one of the loss with respect to each row's score. A *contribution* is a score of the sender's own
+columns, a *category* a partition of rows by them. A *joint* number of each row depends on several parties' columns.
+*Words* are numbers of each row behind a mask or in shares. A *gradient* has one number for each column of the receiver.
+*Steps* are numbers about the whole model.
+"""
 
 
 class Signal(NamedTuple):
-    """One number per row that a participant received."""
+    """One number per row that a participant received. Words are integers modulo 2⁶⁴."""
 
     kind: str
     sender: str
     nature: Nature
-    values: Array
+    values: Any
 
 
 def listening() -> Transcript:
@@ -76,7 +100,9 @@ class AuditInput:
     active
         Parties that hold labels and groups; the server runs at the first.
     scores
-        Scores of the final model, if they are attacked.
+        Scores of the final model.
+    parts
+        Each party's part of these scores.
     epsilon
         ε of randomised response on labels, if the run has one.
     protection
@@ -90,7 +116,8 @@ class AuditInput:
     labels: Array
     groups: pd.DataFrame
     active: Sequence[str]
-    scores: Array | None = None
+    scores: Array
+    parts: Mapping[str, Array]
     epsilon: float | None = None
     protection: str = "none"
     known: Booleans = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -114,6 +141,7 @@ class AuditInput:
             groups_frame(sensitive, len(labels)),
             [party.name for party in parties if party.active],
             joint_scores(models, columns),
+            {name: models[name].predict(matrix) for name, matrix in columns.items()},
             epsilon=None if terms.job.label_privacy is None else terms.job.label_privacy.epsilon,
             protection=terms.job.protection.replace("auto", "none"),
         )
@@ -170,54 +198,65 @@ class View:
     def _by_row(self) -> Iterator[Signal]:
         rows = len(self.scene.labels)
         for message in self.mail:
-            for name, values in message.body.items():
-                nature = FIELDS.get((message.kind, name))
-                if nature is not None and values.shape[-1:] == (rows,):
+            for name, nature in READ.get(message.kind, {}).items():
+                values = message[name]
+                if name == "right":
+                    values = np.unpackbits(values)[:rows]
+                if nature == "category":
+                    values = values.reshape(rows, -1).T if len(values) == rows else values[:0]
+                elif nature == "words":
+                    values = values.reshape(-1)[: values.size // rows * rows].reshape(-1, rows)[:MOST_WORDS]
+                if nature not in ("gradient", "step") and values.shape[-1:] == (rows,):
                     for one in values.reshape(-1, rows):
-                        yield Signal(message.kind, message.sender, nature, one.astype(np.float64))
-            if message.kind == LEAVES.kind:
-                for leaves in message["leaves"].T:
-                    yield Signal(message.kind, message.sender, "contribution", leaves.astype(np.float64))
+                        exact = one if nature == "words" else one.astype(np.float64)
+                        yield Signal(message.kind, message.sender, nature, exact)
 
     def _thetas(self) -> Iterator[Signal]:
         """Yield ϑ of VFB², which arrives in batches: one number for each visited row of each pass."""
         asked: dict[tuple[str, int], Array] = {}
         passing: Array = np.zeros(len(self.scene.labels))
         for message in self.mail:
-            if message.kind == SCORE_REQUEST.kind:
+            if message.kind == vfb2.SCORE_REQUEST.kind:
                 asked[message.sender, message.integer("request")] = message["rows"]
-            elif message.kind == THETA.kind:
+            elif message.kind == vfb2.THETA.kind:
                 rows = asked.pop((message.sender, message.integer("request")), None)
                 if rows is None:
                     continue
                 visited = rows >= 0
                 places = rows[visited].astype(np.int64)
                 if passing[places].any():
-                    yield Signal(THETA.kind, message.sender, "derivative", passing)
+                    yield Signal(vfb2.THETA.kind, message.sender, "derivative", passing)
                     passing = np.zeros_like(passing)
                 passing[places] = message["theta"][visited]
         if passing.any():
-            yield Signal(THETA.kind, "", "derivative", passing)
+            yield Signal(vfb2.THETA.kind, "", "derivative", passing)
 
     @cached_property
     def gradients(self) -> list[tuple[str, Array]]:
         """X_kᵀν as members received it instead of ν, and the owner of the columns."""
-        return [(one.receiver, one[GRADIENTS[one.kind]]) for one in self.mail if one.kind in GRADIENTS]
+        return [
+            (one.receiver, one[name])
+            for one in self.mail
+            for name, nature in READ.get(one.kind, {}).items()
+            if nature == "gradient"
+        ]
 
-    def of_nature(self, nature: Nature) -> list[Array]:
-        return [one.values for one in self.signals if one.nature == nature]
-
-    def sent_by(self, names: Sequence[str]) -> list[Signal]:
-        """Return the scores of other parties' own columns."""
-        return [one for one in self.signals if one.nature == "contribution" and one.sender in names]
+    def of_nature(self, *natures: Nature) -> list[Signal]:
+        return [one for one in self.signals if one.nature in natures]
 
     @property
-    def sums(self) -> list[Signal]:
-        """Sums of several parties' scores, as masks reveal them."""
-        return [one for one in self.signals if one.nature == "contribution" and one.sender not in self.scene.columns]
+    def derivatives(self) -> list[Array]:
+        return [one.values for one in self.of_nature("derivative")]
 
+    def about(self, other: str) -> dict[str, list[Signal]]:
+        """Return numbers and partitions of rows by the columns of another party, by what they are and their kind.
 
-def side_by_side(tables: Sequence[Matrix]) -> Matrix:
-    if any(sp.issparse(table) for table in tables):
-        return sp.hstack([sp.csr_matrix(table) for table in tables], format="csr")
-    return np.hstack(tables) if tables else np.zeros((0, 0))
+        They are the party's own, sums over several parties, or joint ones.
+        """
+        found: dict[str, list[Signal]] = {}
+        for one in self.of_nature("contribution", "category", "joint"):
+            if one.sender == other:
+                found.setdefault(one.kind, []).append(one)
+            elif one.sender not in self.scene.columns:
+                found.setdefault(one.kind if one.nature == "joint" else f"sum of {one.kind}", []).append(one)
+        return found

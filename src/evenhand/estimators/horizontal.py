@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from evenhand.auditing.horizontal import HorizontalAuditInput
+from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.scope import ConstraintScope, Scope

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
+from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit
-from evenhand.auditing.horizontal import HorizontalAuditInput, audit_horizontal
+from evenhand.auditing.horizontal import audit_horizontal
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.labelled_rows import LabelledRows

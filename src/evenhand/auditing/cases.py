@@ -1,0 +1,160 @@
+"""One attacker's case: the rows it attacks, what it knows of them without messages, and how attacks are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.auditing import evidence
+from evenhand.auditing.evidence import Estimate
+from evenhand.auditing.findings import Finding
+from evenhand.auditing.learners import Classifies, Regresses, classify, side_by_side
+from evenhand.auditing.views import AuditInput, View
+
+FEW: Final = 400
+"""Number of rows for which an attacker may know the answer: the first floor. The second is half of all rows."""
+LEAST_ROWS: Final = 20
+"""Minimum number of people with either answer for a meaningful result."""
+MOST_TARGETS: Final = 64
+"""Columns of another party that are attacked: those with the most entries."""
+LABEL: Final = "each person's label"
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A yes-or-no question about each row."""
+
+    target: str
+    truth: Booleans
+
+
+@dataclass(eq=False)
+class Case:
+    """An attacker and a sample of the rows.
+
+    Attributes
+    ----------
+    rows
+        Places of the sampled rows.
+    rng
+        Draws pairs and permutations.
+    """
+
+    view: View
+    rows: Integers
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self._floors: dict[tuple[str, Classifies], dict[str, Array]] = {}
+        self._explained: dict[tuple[str, Regresses], Array] = {}
+
+    @property
+    def scene(self) -> AuditInput:
+        return self.view.scene
+
+    @cached_property
+    def known(self) -> Booleans:
+        """Rows with answers that the attacker knows: half of the sample."""
+        return self.scene.known[self.rows]
+
+    @cached_property
+    def own(self) -> Matrix:
+        """What the attacker has of the rows: its columns, and labels if it holds them."""
+        own = self.view.own[self.rows]
+        return side_by_side([own, self.scene.labels[self.rows][:, None]]) if self.view.knows_labels else own
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """What the attacker is not told about the rows: labels and groups."""
+        if self.view.knows_labels or len(self.rows) < LEAST_ROWS:
+            return []
+        found = [Question(LABEL, self.scene.labels[self.rows] > 0)]
+        for name, column in self.scene.groups.items():
+            codes = column.to_numpy()[self.rows]
+            commonest = max(set(codes.tolist()), key=codes.tolist().count)
+            found.append(Question(f"each person's {name}", codes == commonest))
+        asked = ~self.known
+        return [one for one in found if LEAST_ROWS // 2 < one.truth[asked].sum() < asked.sum() - LEAST_ROWS // 2]
+
+    def columns(self, other: str) -> Matrix:
+        """Return the columns of another party that are attacked."""
+        matrix = self.scene.columns[other][self.rows]
+        if matrix.shape[1] <= MOST_TARGETS:
+            return matrix
+        entries = np.asarray((matrix != 0).sum(axis=0)).ravel()
+        return matrix[:, np.sort(np.argsort(-entries, kind="stable")[:MOST_TARGETS])]
+
+    # -- judging
+
+    def floors(self, question: Question, learner: Classifies) -> dict[str, Array]:
+        """Return what a learner makes of the attacker's own columns, on rows with unknown answers."""
+        key = (question.target, learner)
+        if key not in self._floors:
+            few = self.known & (np.cumsum(self.known) <= FEW)
+            self._floors[key] = {
+                name: learner(self.own, question.truth, taught)[~self.known]
+                for name, taught in (("400 known", few), ("half known", self.known))
+            }
+        return self._floors[key]
+
+    def told_apart(
+        self, question: Question, kind: str, count: int, guess: Array, learner: Classifies = classify
+    ) -> Finding:
+        """Judge a guess by its AUC, beside the floors of the same learner."""
+        return told_apart(
+            self.view.name, question.target, kind, count, guess[~self.known], question.truth[~self.known],
+            self.floors(question, learner),
+        )  # fmt: skip
+
+    def explained(
+        self, target: str, kind: str, count: int, told: Matrix, wanted: Matrix, learner: Regresses
+    ) -> Finding:
+        """Judge what messages explain of some numbers by R², beside what the attacker's own columns explain."""
+        if (target, learner) not in self._explained:
+            self._explained[target, learner] = evidence.explained(self.own, wanted, self.known, learner)
+        floor = self._explained[target, learner]
+        found = evidence.explained(side_by_side([self.own, told]), wanted, self.known, learner)
+        mixed = evidence.explained(told, wanted[self.rng.permutation(len(self.rows))], self.known)
+        return Finding(
+            self.view.name,
+            target,
+            kind,
+            count,
+            "R²",
+            evidence.over_rows(found),
+            {"half known": float(floor.mean())},
+            evidence.over_rows(found - floor, least=-1.0),
+            float(mixed.mean()),
+        )
+
+
+def told_apart(
+    who: str, target: str, kind: str, count: int, guess: Array, truth: Booleans, floors: Mapping[str, Array]
+) -> Finding:
+    """Judge a guess of a yes-or-no question by its AUC, beside guesses without messages."""
+    heights = {name: evidence.auc(scores, truth).value for name, scores in floors.items()}
+    best = max(heights, key=lambda name: heights[name])
+    mixed = np.random.default_rng(0).permutation(truth)
+    return Finding(
+        who,
+        target,
+        kind,
+        count,
+        "AUC",
+        evidence.auc(guess, truth),
+        heights,
+        evidence.auc_lift(guess, floors[best], truth),
+        evidence.auc(guess, mixed).value,
+    )
+
+
+def counted(who: str, target: str, kind: str, count: int, hits: int, of: int, chance: float = 0.0) -> Finding:
+    """Judge an attack by its share of hits, beside chance."""
+    found = evidence.share(hits, of)
+    lift = Estimate(found.value - chance, found.low - chance if hits else 0.0, found.high - chance)
+    return Finding(who, target, kind, count, "share", found, {"chance": chance}, lift, chance)
