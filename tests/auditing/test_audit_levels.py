@@ -25,19 +25,35 @@ def test_every_level_is_named_in_what_it_found(levels: dict[str, Audit]) -> None
 
 @pytest.mark.parametrize(("level", "told"), [("none", True), ("masked", True), ("dealer", False)])
 def test_labels_are_told_as_long_as_nu_is_sent(levels: dict[str, Audit], level: str, told: bool) -> None:
-    found = best(levels[level], "shop", "label")
+    found = best(levels[level], "shop", "each person's label")
     assert (found.value.value == 1.0) == told
-    assert (found.message == "gradient") == (not told)
     assert found.lift.value < 0.05 or told
 
 
+def test_two_runs_that_differ_by_a_person_tell_the_label_where_gradients_are_sent(levels: dict[str, Audit]) -> None:
+    found = best(levels["dealer"], "shop", "missing from a second run")
+    assert (found.attack, found.message, found.value.value) == ("differencing", "gradient", 1.0)
+
+
 def test_a_sum_tells_less_of_who_is_alike(levels: dict[str, Audit]) -> None:
-    one, several = (
-        best(levels[level], "bank (server)", "equal in every column of social") for level in ("none", "masked")
+    assert best(levels["none"], "bank (server)", "equal in every column of social").value.value == 1.0
+    (several,) = (
+        one
+        for one in levels["masked"].by_participant()["bank (server)"]
+        if "equal in every column of social" in one.target and one.message == "sum of direction"
     )
-    assert one.value.value == 1.0
-    assert several.message == "sum of direction"
     assert several.value.value < 0.95
+
+
+def test_the_closing_exchange_is_part_of_the_audit(levels: dict[str, Audit]) -> None:
+    found = best(levels["masked"], "bank (server)", "equal in every column of social")
+    assert found.message == "partial-scores"
+
+
+def test_masked_words_tell_nothing(levels: dict[str, Audit]) -> None:
+    found = [one for level in ("masked", "dealer") for one in levels[level].findings if one.attack == "words"]
+    assert found
+    assert not any(one.real for one in found)
 
 
 def test_rows_that_a_gradient_would_tell_are_counted(levels: dict[str, Audit]) -> None:

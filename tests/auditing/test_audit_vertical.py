@@ -40,7 +40,9 @@ def plain() -> Audit:
 
 
 def best(audit: Audit, who: str, target: str) -> Any:
-    return max((one for one in audit.by_participant()[who] if target in one.target), key=lambda one: one.lift.value)
+    """Return the strongest finding; of equally strong ones, that with the fewest messages."""
+    found = [one for one in audit.by_participant()[who] if target in one.target]
+    return max(found, key=lambda one: (one.value.value, -one.sequence))
 
 
 @pytest.mark.parametrize("who", ["shop", "social", "shop + social"])
@@ -64,7 +66,7 @@ def test_the_sentence_is_one_that_an_officer_can_use(plain: Audit) -> None:
 
 def test_a_sequence_of_directions_tells_more_than_one(plain: Audit) -> None:
     of_social = [one for one in plain.findings if one.who == "bank (server)" and one.target == "the columns of social"]
-    one, several = (found for found in of_social if found.attack == "variance")
+    one, several = (found for found in of_social if found.attack == "variance" and found.message == "direction")
     assert one.sequence == 1 < several.sequence
     assert several.value.low > one.value.high
 
@@ -99,6 +101,8 @@ def test_every_family_gives_labels_away(solver: str) -> None:
 def test_what_is_written_can_be_read(plain: Audit, tmp_path: Path) -> None:
     content = json.loads(plain.write(tmp_path).read_text(encoding="utf-8"))
     assert (tmp_path / FILE).is_file()
+    assert content["tried"]["sign"] == ["derivative"]
+    assert "own-columns" in content["untried"]
     assert (content["version"], content["split"], content["protection"]) == (1, "vertical", "none")
     shop = content["participants"]["shop"]
     assert shop["sentences"]

@@ -89,7 +89,7 @@ def test_what_is_stated_is_in_the_folder_and_on_the_page(job: SmallJob) -> None:
     assert "ε = 2 for each person" in page.read_text(encoding="utf-8")
     audit = audit_run(finished.folder)
     told = [one for one in audit.findings if one.who == "shop" and one.target == "each person's label"]
-    assert {one.attack for one in told} == {"sign", "bit with score"}
+    assert {one.attack for one in told} >= {"sign", "bit with score"}
     assert all(one.value.value < 1.0 for one in told)
 
 

@@ -15,7 +15,9 @@ from typing import Any, Final
 from evenhand.auditing import (
     column_attacks,
     controls,
+    difference_attacks,
     gradient_attacks,
+    histogram_attacks,
     row_attacks,
     update_attacks,
     word_attacks,
@@ -105,11 +107,17 @@ VERTICAL: Final = (
         controls.distinct,
     ),
     Attack("peaks", _reads("contribution"), column_attacks.peaks, controls.peaks),
+    Attack("differencing", _reads("gradient", "step"), difference_attacks.differencing, controls.differencing),
     Attack("words", _reads("words"), word_attacks.words, controls.words),
 )
 HORIZONTAL: Final = (
-    Attack("membership", _reads("model", "update"), update_attacks.membership, controls.membership),
-    Attack("inversion", _reads("model", "update"), update_attacks.inversion, controls.inversion),
+    Attack("membership", _reads("model", "update", "slope"), update_attacks.membership, controls.membership),
+    Attack(
+        "learned membership", _reads("model", "update", "slope"), update_attacks.learned_membership, controls.membership
+    ),
+    Attack("inversion", _reads("model", "update", "slope"), update_attacks.inversion, controls.inversion),
+    Attack("counts", _reads("counts"), histogram_attacks.counts, controls.counts),
+    Attack("histograms", _reads("histogram"), histogram_attacks.histograms, controls.histograms),
 )
 
 _AGREED: Final = "it holds what all participants agree on"

@@ -13,7 +13,7 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing import evidence
 from evenhand.auditing.evidence import Estimate
 from evenhand.auditing.findings import Finding
-from evenhand.auditing.learners import Classifies, Regresses, classify, side_by_side
+from evenhand.auditing.learners import Classifies, Regresses, classify, regress, side_by_side
 from evenhand.auditing.views import AuditInput, View
 
 FEW: Final = 400
@@ -35,18 +35,9 @@ class Question:
 
 @dataclass(eq=False)
 class Case:
-    """An attacker and a sample of the rows.
-
-    Attributes
-    ----------
-    rows
-        Places of the sampled rows.
-    rng
-        Draws pairs and permutations.
-    """
+    """An attacker, and a generator for its draws of pairs and permutations."""
 
     view: View
-    rows: Integers
     rng: np.random.Generator
 
     def __post_init__(self) -> None:
@@ -56,6 +47,11 @@ class Case:
     @property
     def scene(self) -> AuditInput:
         return self.view.scene
+
+    @property
+    def rows(self) -> Integers:
+        """Places of the rows that are attacked."""
+        return self.scene.rows
 
     @cached_property
     def known(self) -> Booleans:
@@ -92,31 +88,37 @@ class Case:
     # -- judging
 
     def floors(self, question: Question, learner: Classifies) -> dict[str, Array]:
-        """Return what a learner makes of the attacker's own columns, on rows with unknown answers."""
+        """Return what the attacker makes of its own columns, on rows with unknown answers.
+
+        It is what the attack's learner makes of them, or the linear learner if that is better.
+        """
         key = (question.target, learner)
         if key not in self._floors:
             few = self.known & (np.cumsum(self.known) <= FEW)
-            self._floors[key] = {
-                name: learner(self.own, question.truth, taught)[~self.known]
-                for name, taught in (("400 known", few), ("half known", self.known))
-            }
+            truth = question.truth[~self.known]
+            for name, taught in (("400 known", few), ("half known", self.known)):
+                guesses = [
+                    one(self.own, question.truth, taught)[~self.known] for one in dict.fromkeys((learner, classify))
+                ]
+                best = max(guesses, key=lambda guess: evidence.auc(guess, truth).value)
+                self._floors.setdefault(key, {})[name] = best
         return self._floors[key]
 
     def told_apart(
         self, question: Question, kind: str, count: int, guess: Array, learner: Classifies = classify
     ) -> Finding:
-        """Judge a guess by its AUC, beside the floors of the same learner."""
-        return told_apart(
-            self.view.name, question.target, kind, count, guess[~self.known], question.truth[~self.known],
-            self.floors(question, learner),
-        )  # fmt: skip
+        """Judge a guess by its AUC, beside the floors."""
+        floors, asked = self.floors(question, learner), ~self.known
+        return told_apart(self.view.name, question.target, kind, count, guess[asked], question.truth[asked], floors)
 
     def explained(
         self, target: str, kind: str, count: int, told: Matrix, wanted: Matrix, learner: Regresses
     ) -> Finding:
         """Judge what messages explain of some numbers by R², beside what the attacker's own columns explain."""
         if (target, learner) not in self._explained:
-            self._explained[target, learner] = evidence.explained(self.own, wanted, self.known, learner)
+            learners = dict.fromkeys((learner, regress))
+            floors = [evidence.explained(self.own, wanted, self.known, one) for one in learners]
+            self._explained[target, learner] = max(floors, key=lambda floor: float(floor.mean()))
         floor = self._explained[target, learner]
         found = evidence.explained(side_by_side([self.own, told]), wanted, self.known, learner)
         mixed = evidence.explained(told, wanted[self.rng.permutation(len(self.rows))], self.known)

@@ -10,13 +10,16 @@ from scipy.special import expit
 from evenhand.arrays import Array, Booleans
 from evenhand.auditing import (
     column_attacks,
+    difference_attacks,
     evidence,
     gradient_attacks,
+    histogram_attacks,
     learners,
     row_attacks,
     update_attacks,
     word_attacks,
 )
+from evenhand.horizontal.trees import binning, splits
 
 ROWS: Final = 2000
 
@@ -217,3 +220,35 @@ def words() -> Trial:
     mask = rng.integers(-(2**63), 2**63 - 1, ROWS)
     told = np.stack(word_attacks.differences([mask, mask + (2.0**40 * truth).astype(np.int64)]), axis=1)
     return _told_apart(learners.classify_by_trees(told, truth, half)[~half], truth[~half])
+
+
+def differencing() -> Trial:
+    """Sums of labels by category, with and without a person."""
+    rng = np.random.default_rng(17)
+    columns, labels = rng.integers(0, 2, (ROWS, 8)).astype(np.float64), np.where(rng.random(ROWS) < 0.5, 1.0, -1.0)
+    people = np.arange(40)
+    changes = np.stack([columns[one] * labels[one] for one in people])
+    changes = np.column_stack([changes, (changes * columns[people]).sum(axis=1)])
+    return _told_apart(difference_attacks.learned_signs(changes, labels[people] > 0), labels[people] > 0)
+
+
+def counts() -> Trial:
+    """Rows with three continuous columns, and as many rows of somebody else."""
+    rng = np.random.default_rng(18)
+    rows, others = rng.normal(size=(2, 300, 3))
+    coarse = binning.coarse_counts(rows)
+    cells = binning.fullest_bins(coarse)
+    pool = np.concatenate([rows, others])
+    found = histogram_attacks.held(pool, coarse, cells, binning.fine_counts(rows, cells))
+    return _told_apart(np.log(found + histogram_attacks.RARE).sum(axis=1), np.arange(600) < 300)
+
+
+def histograms() -> Trial:
+    """A column with a bin for every two rows."""
+    rng = np.random.default_rng(19)
+    bins, truth = np.repeat(np.arange(100), 2)[:, None], rng.random(200) < 0.5
+    sums = np.zeros((100, 3), dtype=np.int64)
+    np.add.at(
+        sums, bins[:, 0], np.stack([np.rint((0.5 - truth) / splits.UNIT), truth * 0, truth * 0 + 1], 1).astype(int)
+    )
+    return _told_apart(histogram_attacks.label_odds(bins, np.array([0, 100]), sums, 0.5), truth)

@@ -166,8 +166,9 @@ class Audit:
         return path
 
 
-def _rank(finding: Finding) -> tuple[bool, float]:
-    return finding.real, finding.lift.value
+def _rank(finding: Finding) -> tuple[bool, float, int]:
+    """Order findings about one target: the best value comes last, and of equal ones that with the fewest messages."""
+    return finding.real, round(finding.value.value, 3), -finding.sequence
 
 
 def _short(value: float) -> str:

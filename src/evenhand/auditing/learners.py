@@ -27,20 +27,22 @@ Regresses: TypeAlias = Callable[[Matrix, Array, Booleans], Array]
 
 
 def dense(table: Matrix) -> Array:
-    return np.asarray(table.toarray() if sp.issparse(table) else table, dtype=np.float64)
+    """Return a table as an array, with zeros for missing values."""
+    return np.nan_to_num(np.asarray(table.toarray() if sp.issparse(table) else table, dtype=np.float64))
 
 
 def side_by_side(tables: Sequence[Matrix]) -> Matrix:
     if any(sp.issparse(table) for table in tables):
         return sp.hstack([sp.csr_matrix(table) for table in tables], format="csr")
-    return np.hstack(tables) if tables else np.zeros((0, 0))
+    return np.hstack([dense(table) for table in tables]) if tables else np.zeros((0, 0))
 
 
 def classify(evidence: Matrix, truth: Booleans, known: Booleans) -> Array:
     """Fit a logistic regression to the known rows, and return its scores."""
     if truth[known].all() or not truth[known].any():
         return np.zeros(len(truth))
-    table = StandardScaler(with_mean=not sp.issparse(evidence)).fit_transform(evidence)
+    table = evidence if sp.issparse(evidence) else dense(evidence)
+    table = StandardScaler(with_mean=not sp.issparse(evidence)).fit_transform(table)
     # With few rows and many columns, a stronger penalty prevents overfitting.
     strength = 1.0 if known.sum() > 10 * table.shape[1] else 0.05
     with warnings.catch_warnings():
@@ -71,7 +73,8 @@ def regress_by_trees(evidence: Matrix, wanted: Array, known: Booleans) -> Array:
     """Fit extra-trees to the known rows, with the guesses of least squares as further columns."""
     table = side_by_side([evidence, regress(evidence, wanted, known)])
     model = ExtraTreesRegressor(TREES, min_samples_leaf=1, max_features=0.5, random_state=0)
-    guess = np.asarray(model.fit(table[known], wanted[known]).predict(table), dtype=np.float64)
+    taught = wanted[known].ravel() if wanted.shape[1] == 1 else wanted[known]
+    guess = np.asarray(model.fit(table[known], taught).predict(table), dtype=np.float64)
     return guess.reshape(wanted.shape)
 
 

@@ -17,6 +17,9 @@ from evenhand.auditing.learners import classify_by_trees
 DRAWS: Final = 100
 """Sets of other rows to compare a reconstruction with: it must be nearer to the client's rows than to any of them."""
 
+MOST_CHANGES: Final = 6
+"""Changes of the model that a learner gets: the first, and the last."""
+
 
 def by_gain(before: Array, after: Array, rows: Array, labels: Array) -> Array:
     """Return how much a change of a linear model lowered the loss of each row; training rows gain most.
@@ -55,7 +58,7 @@ def likeness(found: Array, rows: Array, middle: Array) -> float:
 def membership(case: ClientCase) -> Iterator[Finding]:
     """Rows whose loss an update lowers most are rows of the client."""
     scene, changes = case.scene, case.changes
-    for features, labels, inside, half, floors in _memberships(case) if changes else ():
+    for features, labels, inside, half, floors in memberships(case) if changes else ():
         for count in sorted({1, len(changes)}):
             gains = [
                 scene.losses(one.before, features, labels) - scene.losses(one.after, features, labels)
@@ -66,7 +69,19 @@ def membership(case: ClientCase) -> Iterator[Finding]:
             yield told_apart(case.who, target, changes[0].kind, count, guess, inside[~half], floors)
 
 
-def _memberships(case: ClientCase) -> Iterator[tuple[Array, Array, Booleans, Booleans, dict[str, Array]]]:
+def learned_membership(case: ClientCase) -> Iterator[Finding]:
+    """Give a non-linear learner the rows and what every update did to their losses."""
+    scene, changes = case.scene, case.changes
+    for features, labels, inside, half, floors in memberships(case) if changes else ():
+        steps = [*changes[:MOST_CHANGES], changes[-1]]
+        losses = [scene.losses(weights, features, labels) for one in steps for weights in (one.before, one.after)]
+        table = np.column_stack([features.reshape(len(features), -1), labels, *losses])
+        guess = classify_by_trees(table, inside, half)[~half]
+        target = f"who is among the rows of {case.victim}"
+        yield told_apart(case.who, target, changes[0].kind, len(changes), guess, inside[~half], floors)
+
+
+def memberships(case: ClientCase) -> Iterator[tuple[Array, Array, Booleans, Booleans, dict[str, Array]]]:
     """Yield candidates, which are the client's, which of them are known, and floors; nothing if they are too few."""
     features, labels, inside = case.candidates
     if min(inside.sum(), (~inside).sum()) < LEAST_ROWS:

@@ -41,11 +41,12 @@ def audit_vertical(
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.columns}):
         raise InputError(f"{unknown[0]!r} takes no part in this run; the participants are {', '.join(scene.columns)}")
     rng = np.random.default_rng(seed)
-    scene = replace(scene, known=rng.permutation(len(scene.labels)) < len(scene.labels) // 2)
+    known = rng.permutation(len(scene.labels)) < len(scene.labels) // 2
+    scene = replace(scene, known=known, rows=np.sort(rng.permutation(len(known))[:most_rows]))
     views = [View.of(scene, [name]) for name in scene.columns] + [View.of(scene, names) for names in coalitions]
     findings: list[Finding] = []
     for view in views:
-        case = Case(view, np.sort(rng.permutation(len(scene.labels))[:most_rows]), rng)
+        case = Case(view, rng)
         for attack in VERTICAL:
             progress(f"{view.name}: {attack.name}")
             findings += attack.findings(case)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing.learners import side_by_side
 from evenhand.constraints.groups import groups_frame
 from evenhand.models.base import Scorer
@@ -30,6 +30,8 @@ from evenhand.vertical.vfb2 import messages as vfb2
 
 MOST_KEPT: Final = 2**25
 """Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
+LEFT_OUT: Final = 32
+"""People who are left out of a run, one at a time; half of them have each label."""
 MOST_WORDS: Final = 4
 """Vectors of masked words that are used of one message."""
 Nature = Literal["derivative", "contribution", "category", "joint", "words", "gradient", "step"]
@@ -43,12 +45,12 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     PARTIAL_SCORES.kind: {"scores": "contribution"},
     ACROSS_SCORES.kind: {"scores": "contribution"},
     trees.LEAVES.kind: {"leaves": "category"},
-    trees.CELLS.kind: {"cells": "category"},
+    trees.RELAY_LEAVES.kind: {"relay_leaves": "category"},
     trees.RELAYED.kind: {"leaves": "category"},
     trees.OFFER.kind: {"right": "category"},
     SIDES.kind: {"sides": "category"},
     trees.NODES.kind: {"nodes": "category"},
-    trees.RELAY.kind: {"cells": "category"},
+    trees.RELAY.kind: {"relay_leaves": "category"},
     linear.COMBINED_SCORES.kind: {"scores": "joint"},
     vfb2.TOTALS.kind: {"total": "joint"},
     vfb2.CHANCES.kind: {"chances": "joint"},
@@ -107,8 +109,12 @@ class AuditInput:
         ε of randomised response on labels, if the run has one.
     protection
         Protection level of the run.
+    again
+        Runs two rounds again on some of the rows, and returns the messages; None if that is not tried.
     known
         Half of the rows, drawn by the audit, with answers that attackers may know.
+    rows
+        Places of the rows that are attacked, drawn by the audit.
     """
 
     messages: Sequence[Message]
@@ -120,7 +126,9 @@ class AuditInput:
     parts: Mapping[str, Array]
     epsilon: float | None = None
     protection: str = "none"
+    again: Callable[[Booleans], Sequence[Message]] | None = None
     known: Booleans = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    rows: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
     def of(
@@ -145,6 +153,16 @@ class AuditInput:
             epsilon=None if terms.job.label_privacy is None else terms.job.label_privacy.epsilon,
             protection=terms.job.protection.replace("auto", "none"),
         )
+
+    @cached_property
+    def left_out(self) -> dict[int, Sequence[Message]]:
+        """Messages of short runs without one person, by the person's place; under −1, those with everybody."""
+        asked = self.rows[~self.known[self.rows]]
+        sides = [asked[self.labels[asked] * side > 0][: LEFT_OUT // 2] for side in (1.0, -1.0)]
+        if self.again is None or min(map(len, sides)) < LEFT_OUT // 4:
+            return {}
+        places = np.arange(len(self.labels))
+        return {int(one): self.again(places != one) for one in (-1, *np.concatenate(sides))}
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from rich.table import Table
 
 from evenhand.cli.output import say
 from evenhand.errors import InputError
+
+if TYPE_CHECKING:
+    from evenhand.auditing.findings import Audit
 
 
 def audit(
@@ -27,7 +30,8 @@ def audit(
     """Attack a finished run with what each participant received, and report what each could infer.
 
     The run is repeated from its job file and tables, which must not have moved. A control shows that each attack
-    works where it must succeed. Writes audit.json and audit.png to the run folder.
+    works where it must succeed. Says which attacks were tried on which messages, and what was not tried. Writes
+    audit.json and audit.png to the run folder.
 
     \b
     Examples:
@@ -39,15 +43,17 @@ def audit(
         _show_plan(what)
         return
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.auditing.findings import PICTURE, Audit, draw_audit
+    from evenhand.auditing.findings import PICTURE, draw_audit
     from evenhand.jobs.auditing import audit_run
     from evenhand.runtime.folder import RunFolder
 
     if what.is_file():
         raise InputError(f"{what} is a file; give the folder of a finished run, or add --plan for a job file")
     folder = RunFolder.open(what)
-    found: Audit = audit_run(folder, [[name.strip() for name in names.split(",")] for names in together or ()])
     console = Console(quiet=quiet, markup=False, emoji=False)
+    with console.status("repeating the run") as status:
+        coalitions = [[name.strip() for name in names.split(",")] for names in together or ()]
+        found: Audit = audit_run(folder, coalitions, progress=status.update)
     for who, findings in found.by_participant().items():
         table = Table("target", "attack", "messages", "with them", "without", "lift", "control", title=who)
         for one in findings:
@@ -63,8 +69,23 @@ def audit(
         console.print(table)
     for sentence in (*found.sentences, *found.remarks):
         say(sentence)
+    if not quiet:
+        _show_tried(found)
     draw_audit(found, what / PICTURE)
     say(str(found.write(what)))
+
+
+def _show_tried(found: Audit) -> None:
+    from evenhand.auditing.attacks import BEYOND
+
+    say("Tried:")
+    for attack, kinds in found.tried.items():
+        say(f"  {attack}: {', '.join(kinds) if kinds else 'no message of this run'}")
+    say("Not tried:")
+    for reason in dict.fromkeys(found.untried.values()):
+        say(f"  {', '.join(kind for kind, why in found.untried.items() if why == reason)}: {reason}")
+    for what in BEYOND:
+        say(f"  {what}")
 
 
 def _show_plan(path: Path) -> None:

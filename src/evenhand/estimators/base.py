@@ -31,6 +31,7 @@ from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.registry import named_solver, resolve
 from evenhand.solvers.roles import vertical_terms
+from evenhand.training.auditing import audit_input
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
 from evenhand.training.vertical_sources import Alignment
@@ -130,7 +131,7 @@ class VerticalEstimator(NestedParameters):
             truth = rows[holder].labels().truth
             parties = [PartyColumns(name, own.matrix, parts[name] == "active") for name, own in rows.items()]
             self._audit_inputs.append(
-                AuditInput.of(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
+                audit_input(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
             )
         return joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
 

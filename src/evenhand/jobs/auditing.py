@@ -14,10 +14,10 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers
 from evenhand.auditing.client_views import HorizontalAuditInput
-from evenhand.auditing.findings import Audit
+from evenhand.auditing.findings import Audit, Progress
 from evenhand.auditing.horizontal import audit_horizontal
 from evenhand.auditing.vertical import audit_vertical
-from evenhand.auditing.views import AuditInput, listening
+from evenhand.auditing.views import listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
@@ -43,6 +43,7 @@ from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.announcing import schemas
 from evenhand.solvers.roles import vertical_terms
 from evenhand.training import horizontal, horizontal_steps
+from evenhand.training.auditing import audit_input
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_sources import Alignment, EncodedColumns, HeldLabels
@@ -53,8 +54,10 @@ REPEATS: Final = 1e-6
 """Tolerance between the objective of the repeated run and that of the recorded run."""
 
 
-def audit_run(folder: RunFolder, coalitions: Sequence[Sequence[str]] = ()) -> Audit:
-    """Attack a finished run.
+def audit_run(
+    folder: RunFolder, coalitions: Sequence[Sequence[str]] = (), progress: Progress = lambda _: None
+) -> Audit:
+    """Attack a finished run; `progress` is told what the audit does.
 
     A run folder records sender, receiver and size of each message, not its numbers. So the run is repeated, from the
     job in the folder and the tables it names. The messages are the same, except for masks, which are drawn again and
@@ -64,9 +67,11 @@ def audit_run(folder: RunFolder, coalitions: Sequence[Sequence[str]] = ()) -> Au
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if folder.split == "horizontal":
-            audit, found = _horizontal(own_job(folder, HorizontalJobFile, parse_horizontal), folder, coalitions)
+            audit, found = _horizontal(
+                own_job(folder, HorizontalJobFile, parse_horizontal), folder, coalitions, progress
+            )
         else:
-            audit, found = _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions)
+            audit, found = _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions, progress)
     if found.rounds != recorded["rounds"] or _apart(found.objective, recorded["objective"]) > REPEATS:
         raise RunError(
             f"{folder.path} cannot be audited: the repeated run has objective {found.objective:.9g} after "
@@ -83,28 +88,26 @@ def _apart(found: float, recorded: float | None) -> float:
 
 
 def _vertical(
-    job: VerticalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]]
+    job: VerticalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]], progress: Progress
 ) -> tuple[Audit, Certificate]:
     for party in job.party:
         require_password(party.database)
     tables = load_vertical_tables(job, folder.base, listening())
     run = train_together(tables.together, runtime="messages")
     truth = tables.rows[tables.holder].labels().truth
-    scene = AuditInput.of(
-        run.transcript, tables.training_columns(), truth.labels, truth.groups, run.models, tables.terms
-    )
-    return audit_vertical(scene, coalitions=coalitions), run.certificate
+    scene = audit_input(run.transcript, tables.training_columns(), truth.labels, truth.groups, run.models, tables.terms)
+    return audit_vertical(scene, coalitions=coalitions, progress=progress), run.certificate
 
 
 def _horizontal(
-    job: HorizontalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]]
+    job: HorizontalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]], progress: Progress
 ) -> tuple[Audit, Certificate]:
     for client in job.client:
         require_password(client.database)
     tables = load_horizontal_tables(job, folder.base, listening())
     run = horizontal.train_together(tables.together)
     scene = HorizontalAuditInput(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)
-    return audit_horizontal(scene, coalitions=coalitions), run.certificate
+    return audit_horizontal(scene, coalitions=coalitions, progress=progress), run.certificate
 
 
 # -- before a run

@@ -1,0 +1,94 @@
+"""What an audit needs of a vertical run: its messages, those of the closing exchange, and a way to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import pandas as pd
+
+from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.auditing.views import AuditInput, listening
+from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.errors import EvenhandError
+from evenhand.models.across import Routes
+from evenhand.models.base import Scorer
+from evenhand.models.trees import TreesModel
+from evenhand.protocol.messages import Message
+from evenhand.protocol.scoring import ScoreParty, ScoreServer
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers import roles as solver_roles
+from evenhand.training.run import one_blas_thread
+from evenhand.vertical.problem import PartyColumns, PartyData, ServerData
+
+ROUNDS_AGAIN: Final = 2
+"""Rounds of a run that is repeated without a person."""
+
+
+def audit_input(
+    transcript: Transcript,
+    parties: Sequence[PartyColumns],
+    labels: Array,
+    sensitive: pd.DataFrame | None,
+    models: Mapping[str, Scorer],
+    terms: VerticalTerms,
+) -> AuditInput:
+    """Return the input of an audit of a finished run.
+
+    Between organisations, parties score the rows together after training. So this exchange is part of every audit.
+    """
+    columns = {party.name: party.matrix for party in parties}
+    found = AuditInput.of(transcript, parties, labels, sensitive, models, terms)
+    return replace(
+        found,
+        messages=[*found.messages, *_closing(terms, models, columns)],
+        again=None if terms.job.label_privacy is not None else _again(terms, parties, labels, sensitive),
+    )
+
+
+def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mapping[str, Matrix]) -> Sequence[Message]:
+    """Return the messages by which parties score the training rows."""
+    transcript, holder = listening(), terms.active[0]
+    routes = next((m.routes for m in models.values() if isinstance(m, TreesModel) and m.routes is not None), None)
+    roles = []
+    for name, model in models.items():
+        scores = model.predict(columns[name])
+        if not isinstance(routes, Routes) or not isinstance(model, TreesModel):
+            roles.append(ScoreParty(name, scores))
+        elif name != holder:
+            roles.append(ScoreParty(name, scores, model.sides(columns[name]), holder))
+        else:
+            others = [one for one in models if one != holder]
+            roles.append(ScoreParty(name, scores, model.sides(columns[name]), name, routes.scores, others))
+    server = ScoreServer(terms.names, terms.n_rows, holder if isinstance(routes, Routes) else None)
+    InProcess([server, *roles], transcript=transcript).run()
+    return transcript.messages or ()
+
+
+def _again(
+    terms: VerticalTerms, parties: Sequence[PartyColumns], labels: Array, sensitive: pd.DataFrame | None
+) -> Callable[[Booleans], Sequence[Message]]:
+    def run(kept: Booleans) -> Sequence[Message]:
+        """Return the messages of a short run on some of the rows; none if it is refused."""
+        transcript = listening()
+        known = LabelledRows(labels[kept], None if sensitive is None else sensitive[kept].reset_index(drop=True))
+        short = replace(terms, job=replace(terms.job, max_rounds=ROUNDS_AGAIN), n_rows=int(kept.sum()))
+        with one_blas_thread(), suppress(EvenhandError):
+            roles = [
+                solver_roles.party(
+                    short,
+                    one.name,
+                    PartyData(one.matrix[kept], known=known if one.active else None, categorical=one.categorical),
+                )
+                for one in parties
+            ]
+            server = solver_roles.server(short, ServerData(known.labels, known.groups))
+            InProcess([server, *roles, *solver_roles.helpers(short)], transcript=transcript).run()
+            return transcript.messages or ()
+        return ()
+
+    return run
