@@ -26,7 +26,7 @@ LABEL: Final = "each person's label"
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class RowQuestion:
     """A yes-or-no question about each row."""
 
     target: str
@@ -65,15 +65,15 @@ class Case:
         return side_by_side([own, self.scene.labels[self.rows][:, None]]) if self.view.knows_labels else own
 
     @cached_property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[RowQuestion]:
         """What the attacker is not told about the rows: labels and groups."""
         if self.view.knows_labels or len(self.rows) < LEAST_ROWS:
             return []
-        found = [Question(LABEL, self.scene.labels[self.rows] > 0)]
+        found = [RowQuestion(LABEL, self.scene.labels[self.rows] > 0)]
         for name, column in self.scene.groups.items():
             codes = column.to_numpy()[self.rows]
             commonest = max(set(codes.tolist()), key=codes.tolist().count)
-            found.append(Question(f"each person's {name}", codes == commonest))
+            found.append(RowQuestion(f"each person's {name}", codes == commonest))
         asked = ~self.known
         return [one for one in found if LEAST_ROWS // 2 < one.truth[asked].sum() < asked.sum() - LEAST_ROWS // 2]
 
@@ -87,7 +87,7 @@ class Case:
 
     # -- judging
 
-    def floors(self, question: Question, learner: Classifies) -> dict[str, Array]:
+    def floors(self, question: RowQuestion, learner: Classifies) -> dict[str, Array]:
         """Return what the attacker makes of its own columns, on rows with unknown answers.
 
         It is what the attack's learner makes of them, or the linear learner if that is better.
@@ -105,7 +105,7 @@ class Case:
         return self._floors[key]
 
     def told_apart(
-        self, question: Question, kind: str, count: int, guess: Array, learner: Classifies = classify
+        self, question: RowQuestion, kind: str, count: int, guess: Array, learner: Classifies = classify
     ) -> Finding:
         """Judge a guess by its AUC, beside the floors."""
         floors, asked = self.floors(question, learner), ~self.known

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import logit
 
 from evenhand.arrays import Array, Matrix
-from evenhand.auditing.cases import LABEL, Case, Question
+from evenhand.auditing.cases import LABEL, Case, RowQuestion
 from evenhand.auditing.findings import Finding
 from evenhand.auditing.gradient_attacks import minimal
 from evenhand.auditing.learners import Classifies, classify, classify_by_trees, regress, side_by_side
@@ -159,6 +159,6 @@ def _kind(case: Case) -> str:
     return case.view.of_nature("derivative")[0].kind
 
 
-def _learned(case: Case, question: Question, kind: str, count: int, told: Matrix, learner: Classifies) -> Finding:
+def _learned(case: Case, question: RowQuestion, kind: str, count: int, told: Matrix, learner: Classifies) -> Finding:
     guess = learner(side_by_side([case.own, told]), question.truth, case.known)
     return case.told_apart(question, kind, count, guess, learner)
