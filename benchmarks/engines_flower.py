@@ -29,7 +29,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.site import Program, Site
-from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
+from evenhand.runtime.stateless_site import NEVER_AGAIN, StatelessSite
 
 TURNS, ROUNDS = 3, 1
 FOUND = "echo.json"
@@ -78,7 +78,7 @@ server = ServerApp()
 def visit(message: Message, context: Context) -> Message:
     name = value_in(message.content, "name", str)
     peers = [SERVER, *(one for one in PARTIES if one != name)]
-    site = VisitedSite(name, peers, in_turns(name, TURNS, ROUNDS), time.time(), kept_state(context))
+    site = StatelessSite(name, peers, in_turns(name, TURNS, ROUNDS), time.time(), kept_state(context))
     answer = site.visit(packets_in(message.content))
     keep_state(context, site.snapshot())
     return Message(to_records(answer, word="", ended=site.ended), reply_to=message)

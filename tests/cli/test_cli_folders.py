@@ -218,7 +218,7 @@ def test_a_party_cut_out_of_the_description_does_not_go_on(here: Any, start: Any
     del small.content["party"][2]
     done = here("train", small.write(), "--out", out, "--resume")
     assert_refused(done)
-    assert f"{out / 'run.toml'} is not what the run wrote" in done.stderr
+    assert f"{out / 'run.toml'} differs from what the run wrote" in done.stderr
 
 
 # -- rights

@@ -35,7 +35,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.links import Packet
 from evenhand.runtime.packets import packet_bytes
 from evenhand.runtime.site import Program, Site
-from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
+from evenhand.runtime.stateless_site import NEVER_AGAIN, StatelessSite
 from evenhand.training.run import one_blas_thread
 
 CARRIED = [name for name in NAMES if name not in ASYNCHRONOUS]
@@ -94,7 +94,7 @@ def visit_role(message: Message, context: Context) -> Message:
     number = 0 if state is None else int(state["case"]) + first
     roles = case_of(CARRIED[number]).make()
     peers = [one for one in roles if one != name]
-    site: VisitedSite[Role] = VisitedSite(name, peers, alone(roles[name]), 0.0, None if first else state)
+    site: StatelessSite[Role] = StatelessSite(name, peers, alone(roles[name]), 0.0, None if first else state)
     with one_blas_thread():
         answer = site.visit(packets_in(message.content))
     keep_state(context, site.snapshot() | {"case": number})
@@ -273,9 +273,9 @@ class Nodes:
 
 def test_a_party_is_the_node_whose_key_was_registered_under_its_name() -> None:
     assert registered_nodes(Nodes("shop", "", "bank"), ["bank", "shop"]) == {"bank": 9, "shop": 7}
-    with pytest.raises(RunError, match="no node is there under the name of bank"):
+    with pytest.raises(RunError, match="no node is registered under the name of bank"):
         registered_nodes(Nodes("shop", ""), ["bank", "shop"])
-    with pytest.raises(RunError, match="shop is the name of 2 nodes"):
+    with pytest.raises(RunError, match="2 nodes are registered as shop"):
         registered_nodes(Nodes("shop", "shop"), ["shop"])
 
 

@@ -62,7 +62,7 @@ def test_the_server_keeps_its_jobs_in_its_kit(kits: Path) -> None:
 
 
 def test_kits_are_never_written_over(kits: Path) -> None:
-    with pytest.raises(InputError, match="never written over"):
+    with pytest.raises(InputError, match="never overwritten"):
         provision("shops", "localhost", 18002, ["bank", "shop"], kits)
 
 

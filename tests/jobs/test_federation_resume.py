@@ -60,9 +60,9 @@ def run(paths: dict[str, Path], network: Network, runs: Path, resume: bool, **se
         folders = {name: folder(name) for name in ("server", *others)}
 
         def server(site: Site) -> Any:
-            keeping = CheckpointManager(site, folders["server"], others, 0.0)
+            checkpoints = CheckpointManager(site, folders["server"], others, 0.0)
             own = read_party(paths["bank"])
-            return server_program(job, own, paths["bank"].parent, lambda: site.transcript, keeping)
+            return server_program(job, own, paths["bank"].parent, lambda: site.transcript, checkpoints)
 
         def party(name: str) -> Any:
             def program(site: Site) -> Any:

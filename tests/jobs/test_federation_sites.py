@@ -278,7 +278,7 @@ def test_a_party_decides_what_leaves_it(tmp_path: Path) -> None:
     paths = write_shops(tmp_path, {"max_rounds": 20})
     network = Network()
     ends = run(paths, network, vetoes={"shop": OwnPolicy(never_send=["masked"]).veto})
-    assert "shop keeps what it was about to send to server" in str(ends["shop"])
+    assert "shop's policy does not allow a message to server" in str(ends["shop"])
     assert all(isinstance(end, EvenhandError) for end in ends.values())
     assert "masked" not in {entry.kind for entry in network.sites["shop"].transcript}
 
@@ -311,9 +311,9 @@ def test_nobody_can_speak_in_anothers_name_or_send_what_is_no_packet(tmp_path: P
     ends = run(paths, network)
     assert ends["server"]["certificate"]["rounds"] > 0
     refused = " ".join(network.sites["server"].refused)
-    assert "phone spoke in the name of 'shop'" in refused
-    assert "'stranger' takes no part" in refused
-    assert "was refused" in refused
+    assert "refused a message that phone sent in the name of 'shop'" in refused
+    assert "refused a packet from 'stranger'" in refused
+    assert "refused a packet of 14 bytes" in refused
 
 
 def test_rows_that_do_not_match_end_the_run_everywhere_and_name_no_id(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from evenhand.protocol.roles import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.packets import only_acknowledges
 from evenhand.runtime.site import Program
-from evenhand.runtime.visits import VisitedSite
+from evenhand.runtime.stateless_site import StatelessSite
 from evenhand.training.run import one_blas_thread
 
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
@@ -80,9 +80,9 @@ def by_visits(paths: Mapping[str, Path]) -> dict[str, Any]:
     def visit(name: str) -> None:
         peers = [one for one in made if one != name]
         # The site is asked for its transcript only once there is one.
-        found: list[VisitedSite[Any]] = []
+        found: list[StatelessSite[Any]] = []
         program = made[name](lambda: found[0].endpoint.transcript)
-        site: VisitedSite[Any] = VisitedSite(name, peers, program, 0.0, states[name])
+        site: StatelessSite[Any] = StatelessSite(name, peers, program, 0.0, states[name])
         found.append(site)
         answer, mail[name] = site.visit(mail[name]), []
         states[name] = site.snapshot()

@@ -332,7 +332,7 @@ def test_a_table_that_changes_under_a_run_voids_it(small: SmallJob, form: str) -
         small.run(on_round=change)
     folder = RunFolder.open(small.folder / "run")
     assert not folder.finished
-    with pytest.raises(RunError, match="has not finished"):
+    with pytest.raises(RunError, match="holds an unfinished run"):
         score_new_parties(folder)
 
 
@@ -340,7 +340,7 @@ def test_a_changed_folder_is_not_resumed_and_not_deleted(small: SmallJob) -> Non
     with pytest.raises(Stopped):
         small.run(on_round=stop_at(5), checkpoint_seconds=0.0)
     (small.folder / "run" / "metrics.jsonl").unlink()
-    with pytest.raises(RunError, match=r"metrics\.jsonl is missing.*begin this run again"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl is missing.*start this run again"):
         small.run(resume=True)
     assert (small.folder / "run" / "checkpoints").is_dir()
 
@@ -350,7 +350,7 @@ def test_damaged_checkpoints_are_an_error_that_names_the_file(small: SmallJob) -
         small.run(on_round=stop_at(5), checkpoint_seconds=0.0)
     for damaged in (small.folder / "run" / "checkpoints").glob("*/role shop.safetensors"):
         damaged.write_bytes(damaged.read_bytes()[:40])
-    with pytest.raises(RunError, match=r"role shop\.safetensors is not what the run wrote for role shop"):
+    with pytest.raises(RunError, match=r"role shop\.safetensors differs from what the run wrote for role shop"):
         small.run(resume=True)
 
 
@@ -438,7 +438,7 @@ def test_rows_that_cannot_be_scored_are_refused(finished: SmallJob, tmp_path: Pa
 def test_an_unfinished_run_cannot_score(small: SmallJob) -> None:
     with pytest.raises(Stopped):
         small.run(on_round=stop_at(3))
-    with pytest.raises(RunError, match=r"has not finished.*--resume"):
+    with pytest.raises(RunError, match=r"holds an unfinished run.*--resume"):
         score_new_parties(RunFolder.open(small.folder / "run"))
 
 
@@ -462,7 +462,7 @@ def test_a_damaged_file_is_a_run_error_that_names_it(copied: RunFolder, file: st
 @pytest.mark.parametrize("content", [b"", b"status = ", b"\xff\xfe"])
 def test_a_damaged_description_is_a_run_error(copied: RunFolder, content: bytes) -> None:
     (copied.path / "run.toml").write_bytes(content)
-    with pytest.raises(RunError, match=r"run\.toml is not what the run wrote"):
+    with pytest.raises(RunError, match=r"run\.toml differs from what the run wrote"):
         score_new_parties(copied)
 
 

@@ -275,7 +275,7 @@ def test_two_spoiled_checkpoints_are_a_run_error_that_changes_nothing(spoil: str
         for checkpoint in (copy / "checkpoints").iterdir():
             _spoil(checkpoint / name, spoil)
         before = files(copy)
-        with pytest.raises(RunError, match=f"no checkpoint can be gone on from: .*{name}.*begin this run again"):
+        with pytest.raises(RunError, match=f"no checkpoint can be resumed from: .*{name}.*start this run again"):
             _train(JOBS["exact"], folder=_folder(copy))
         assert files(copy) == before
 
@@ -304,7 +304,11 @@ def test_roles_that_changed_places_are_refused(tmp_path: Path) -> None:
         content = one.read_bytes()
         one.write_bytes(other.read_bytes())
         other.write_bytes(content)
-    with pytest.raises(RunError, match=r"not what the run wrote for role p1 \(it holds role p2\.safetensors\)"):
+    with pytest.raises(
+        RunError,
+        match=r"differs from what the run wrote for role p1 \(it holds role "
+        r"p2\.safetensors\)",
+    ):
         _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
 
 
@@ -357,7 +361,7 @@ def _runtime(blocks: list[list[int]]) -> InProcess:
 
 def test_a_checkpoint_of_other_roles_is_refused() -> None:
     taken = _runtime(BLOCKS).snapshot()
-    with pytest.raises(RunError, match=r"holds roles \['p0', 'p1', 'p2', 'server'\], the job has \['p0', 'server'\]"):
+    with pytest.raises(RunError, match=r"has roles \['p0', 'p1', 'p2', 'server'\], but the job has \['p0', 'server'\]"):
         _runtime([[0, 1, 2, 3]]).restore(taken)
 
 

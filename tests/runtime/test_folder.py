@@ -32,7 +32,7 @@ def test_a_new_folder_says_it_is_running(folder: RunFolder) -> None:
     assert not folder.finished
     assert RunFolder.open(folder.path).description == folder.description
     assert folder.last_checkpoint() is None
-    with pytest.raises(RunError, match="has not finished"):
+    with pytest.raises(RunError, match="holds an unfinished run"):
         _ = folder.result
 
 
@@ -68,7 +68,7 @@ def test_going_on_keeps_what_the_checkpoint_knows(folder: RunFolder) -> None:
     with (folder.path / "metrics.jsonl").open("a") as file:
         file.write('{"round": 5, "obj')
     again = RunFolder.open(folder.path)
-    history, sent = again.go_on(again.last_checkpoint())
+    history, sent = again.resume_from(again.last_checkpoint())
     assert [row["round"] for row in history] == [0, 1, 2]
     assert all(math.isnan(row["gap"]) for row in history)
     assert sent == SENT[:7]

@@ -131,7 +131,7 @@ def test_a_server_that_is_not_there(kit: Kit) -> None:
 
 
 def test_what_is_no_kit(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is no kit"):
+    with pytest.raises(RunError, match="is not a start-up kit"):
         check_kit(tmp_path)
 
 

@@ -117,7 +117,7 @@ def test_a_message_beyond_the_window_is_refused() -> None:
 def test_an_acknowledgement_of_what_was_never_sent_is_refused_and_changes_nothing() -> None:
     end = LinkEnd("b", QUICK, 0.0)
     end.post(note(0))
-    with pytest.raises(ProtocolError, match="b acknowledges 2 messages and was sent 1"):
+    with pytest.raises(ProtocolError, match="b acknowledges 2 messages, but was sent 1"):
         end.arrive(0.0, Packet(2, 9, 0, note(7)))
     assert end.incoming.have == 0
     assert not end.delivered

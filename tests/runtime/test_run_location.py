@@ -104,10 +104,10 @@ def test_a_kill_between_the_last_file_and_the_manifest_is_no_end(path: Path) -> 
     begun(path)
     running = (path / "manifest.json").read_bytes()
     with record_in(path, JOB, path.parent, True) as folder:
-        folder.go_on(folder.last_checkpoint())
+        folder.resume_from(folder.last_checkpoint())
         folder.finish({"bytes": 16})
     (path / "manifest.json").write_bytes(running)
-    with pytest.raises(RunError, match="has not finished"):
+    with pytest.raises(RunError, match="holds an unfinished run"):
         _ = RunFolder.open(path).result
     check_place(path, True)
 
@@ -130,7 +130,7 @@ def test_only_the_same_job_whole_counts_as_finished(path: Path) -> None:
     with pytest.raises(RunError, match="has finished; there is nothing to resume"):
         check_place(path, True)
     (path / "transcript.jsonl").write_bytes(b"{}\n")
-    with pytest.raises(RunError, match=r"transcript\.jsonl is not what the run wrote"):
+    with pytest.raises(RunError, match=r"transcript\.jsonl differs from what the run wrote"):
         has_finished(path, JOB)
 
 
@@ -161,7 +161,7 @@ def test_a_folder_of_this_version_without_its_manifest_is_refused(path: Path) ->
 def test_another_version_does_not_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(path)
     monkeypatch.setattr(run_location, "version", lambda name: "9.9")
-    with pytest.raises(RunError, match=r"begun by evenhand .* cannot be resumed by 9\.9; start a new run"):
+    with pytest.raises(RunError, match=r"started with evenhand .* cannot be resumed with 9\.9; start a new run"):
         check_place(path, True)
 
 

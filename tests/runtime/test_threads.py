@@ -159,7 +159,7 @@ def test_an_error_of_the_listener_is_the_callers() -> None:
 def test_a_stall_is_found() -> None:
     silent = Answerer("a")
     silent.handle = lambda message: ()  # type: ignore[method-assign]
-    with pytest.raises(ProtocolError, match="the run stalled: nothing is under way, yet server wait"):
+    with pytest.raises(ProtocolError, match="the run stalled: no message is in flight, but server wait"):
         Threads([Caller(("a",), 5), silent]).run()
     with pytest.raises(ProtocolError, match="stalled"):
         Threads([Caller((), 1)]).run()

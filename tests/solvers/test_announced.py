@@ -75,8 +75,8 @@ def between_organisations(paths: dict[str, Path], runs: Path) -> tuple[dict[str,
         }
 
         def server(site: Site) -> Any:
-            keeping = CheckpointManager(site, folders["server"], others, 0.0)
-            return server_part(job, lambda: site_env(paths["bank"]), lambda: site.transcript, keeping)
+            checkpoints = CheckpointManager(site, folders["server"], others, 0.0)
+            return server_part(job, lambda: site_env(paths["bank"]), lambda: site.transcript, checkpoints)
 
         def other(name: str) -> Any:
             def told(terms: Terms) -> None:
@@ -103,8 +103,8 @@ def assert_announced(paths: dict[str, Path], folder: Path) -> set[str]:
     assert not failed, failed
     for name, text in notices.items():
         assert_told(name, text, [(one.kind, one.sender, one.receiver) for one in sites[name].transcript])
-        # A short run may end before a party has written its first checkpoint, and says so ("kept") in others only.
-        assert {"checkpoint", "kept"} <= kinds_in(text)
+        # A short run may end before a party has written its first checkpoint, and says so ("saved") in others only.
+        assert {"checkpoint", "saved"} <= kinds_in(text)
     assert any(one.kind == "checkpoint" for site in sites.values() for one in site.transcript)
     participants = dict(read_federation_job(paths["job"]).parts)
     for entry in sites["server"].transcript:
@@ -144,7 +144,7 @@ def test_resuming_and_questions_about_new_people_are_announced(tmp_path: Path) -
     assert isinstance(job, FederationJob)
     terms = vertical_terms(job.to_job(), job.parts, 0, {})
     kinds = {schema.kind for vocabulary in announced(terms) for schema in vocabulary}
-    assert {schema.kind for schema in (*resuming.CUTS, *resuming.VOCABULARY)} <= kinds
+    assert {schema.kind for schema in (*resuming.CHECKPOINTING, *resuming.VOCABULARY)} <= kinds
     asked = kinds_in(notice(job, "shop", terms, scores=True))
     assert asked == {"offer", "accepted", "refused", "outcome", "asked", "held", "taken"} | {
         *("partial-scores", "sides", "scored")

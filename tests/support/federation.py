@@ -18,7 +18,7 @@ import pandas as pd
 import tomli_w
 
 from evenhand.runtime.links import LinkSettings
-from evenhand.runtime.site import Program, Site, Veto, nothing_is_kept
+from evenhand.runtime.site import Program, Site, Veto, no_veto
 
 LINKS = LinkSettings(window=16, retry=0.05, longest_retry=0.2, ping=0.5, patience=20.0)
 
@@ -66,7 +66,7 @@ def run_sites(
     over = threading.Event() if over is None else over
     for name in programs:
         others = [one for one in programs if one != name]
-        veto = (vetoes or {}).get(name, nothing_is_kept)
+        veto = (vetoes or {}).get(name, no_veto)
         network.sites[name] = Site(name, others, network.transmit(name), links=links, veto=veto, stopped=over.is_set)
     ends: dict[str, Any] = {}
 

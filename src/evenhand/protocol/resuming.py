@@ -1,7 +1,7 @@
 """Resume a run: find the newest checkpoint that all participants have.
 
-All participants take a checkpoint at one consistent point of the run (`runtime/cuts`). After a restart each says which
-of its checkpoints are complete, and the run resumes from the newest one that all have.
+All participants take a checkpoint at one consistent point of the run (`runtime/consistent_cut.py`). After a restart
+each reports which of its checkpoints are complete. The run resumes from the newest one that all have.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CHECKPOINT = Schema(
     direction=Direction("server or participant", "server or participant"),
     reveals="That all participants save their state now, and the number of this checkpoint.",
 )
-KEPT = Schema(
-    "kept",
+SAVED = Schema(
+    "saved",
     {"number": Field("i8")},
     direction=PARTICIPANT_TO_SERVER,
     reveals="That a party has written the checkpoint with this number to its disk.",
@@ -33,14 +33,14 @@ HAVE = Schema(
     direction=PARTICIPANT_TO_SERVER,
     reveals="The numbers of the party's checkpoints of the run to resume.",
 )
-GO_ON = Schema(
-    "go-on",
+RESUME = Schema(
+    "resume",
     {"number": Field("i8")},
     direction=SERVER_TO_PARTICIPANTS,
     reveals="The newest checkpoint that all participants have, from which the run resumes; zero is the start.",
 )
-CUTS = Vocabulary(CHECKPOINT, KEPT, title="Between machines: checkpoints")
-VOCABULARY = Vocabulary(HAVE, GO_ON, title="Between machines: resuming")
+CHECKPOINTING = Vocabulary(CHECKPOINT, SAVED, title="Between machines: checkpoints")
+VOCABULARY = Vocabulary(HAVE, RESUME, title="Between machines: resuming")
 
 
 class ResumeServer(Role):
@@ -71,7 +71,7 @@ class ResumeServer(Role):
         told = self.answers.of(HAVE.kind).values()
         common = self._own.intersection(*(map(int, body["numbers"]) for body in told))
         self.number, self.done = max(common, default=0), True
-        return [GO_ON.message(SERVER, name, number=self.number) for name in self.parties]
+        return [RESUME.message(SERVER, name, number=self.number) for name in self.parties]
 
 
 class ResumeParty(Follower):
@@ -89,7 +89,7 @@ class ResumeParty(Follower):
         return [HAVE.message(self.name, SERVER, numbers=self._own)]
 
     def handle(self, message: Message) -> Sends:
-        number = message.integer("number") if message.kind == GO_ON.kind else -1
+        number = message.integer("number") if message.kind == RESUME.kind else -1
         if self.done or (number and number not in self._own):
             raise ProtocolError(f"{self.name} cannot go on from checkpoint {number}; the message was refused")
         self.number, self.done = number, True

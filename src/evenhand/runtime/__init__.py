@@ -1,1 +1,1 @@
-"""Places where roles run."""
+"""Run roles: in process, in threads, at separate sites, on NVIDIA FLARE and on Flower."""

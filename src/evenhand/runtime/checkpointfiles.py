@@ -156,8 +156,8 @@ class CheckpointFolder:
             return found
         if damage:
             raise RunError(
-                f"no checkpoint can be gone on from: {'; '.join(damage)}. Put the folder back from a copy, or remove "
-                f"{self.path} to begin this run again"
+                f"no checkpoint can be resumed from: {'; '.join(damage)}. Restore the folder from a copy, or remove "
+                f"{self.path} to start this run again"
             )
         return None
 
@@ -184,7 +184,7 @@ class CheckpointFolder:
         if manifest.run != self._run or manifest.status != "checkpoint":
             raise RunError(f"{path} is a checkpoint of run {manifest.run}, not of run {self._run}")
         if manifest.records.keys() != records.keys():
-            raise RunError(f"{path / MANIFEST} does not hold what a checkpoint needs")
+            raise RunError(f"{path / MANIFEST} is not a valid checkpoint manifest")
         states = {
             role: state_from(manifest.content(path, name), path / name, self._mark(role))
             for name, role in ((name, _role(name)) for name in manifest.files)

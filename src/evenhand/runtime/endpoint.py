@@ -1,7 +1,7 @@
-"""One participant's endpoint: its links, the messages for its roles, its transcript, and its veto on what leaves.
+"""One participant's endpoint: its links, the messages for its roles, its transcript, and its veto on outgoing messages.
 
-It has no clock and no thread: the caller tells the time. `runtime/site` has one in a process that lasts as long as the
-run; `runtime/visits` saves and restores one between two calls.
+It has no clock and no thread: the caller passes the time. `runtime/site.py` keeps one for the whole run;
+`runtime/stateless_site.py` saves and restores one between two calls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar, TypeAlias
 from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol import state
 from evenhand.protocol.messages import Message
-from evenhand.protocol.resuming import CUTS
+from evenhand.protocol.resuming import CHECKPOINTING
 from evenhand.protocol.roles import Role, Sends
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
@@ -23,7 +23,7 @@ from evenhand.runtime.packets import Content, packet_from
 Veto: TypeAlias = Callable[[Message], str | None]
 
 
-def nothing_is_kept(_: Message) -> str | None:
+def no_veto(_: Message) -> str | None:
     return None
 
 
@@ -33,11 +33,11 @@ class Endpoint:
     Parameters
     ----------
     name
-        Whose it is.
+        Name of the participant.
     peers
-        Everybody else.
+        Names of all other participants.
     now
-        The time.
+        The present time.
     veto
         The participant's own rule on outgoing messages: if it returns a reason, the message is not sent and the run
         ends.
@@ -47,14 +47,12 @@ class Endpoint:
     transcript
         Every message sent, and every message received and handled.
     refused
-        The reasons why packets were refused.
+        Reasons why packets were refused.
     """
 
     state_fields: ClassVar = {"_began": float, "_inbox": deque[Message], "ends": dict[str, LinkEnd]}
 
-    def __init__(
-        self, name: str, peers: Sequence[str], links: LinkSettings, now: float, veto: Veto = nothing_is_kept
-    ) -> None:
+    def __init__(self, name: str, peers: Sequence[str], links: LinkSettings, now: float, veto: Veto = no_veto) -> None:
         self.name = name
         self.transcript = Transcript()
         self.refused: list[str] = []
@@ -65,18 +63,18 @@ class Endpoint:
         self._before: deque[Message] = deque()
         """Messages in flight to a role when its checkpoint was taken; delivered before any new message."""
 
-    # -- what comes
+    # -- incoming packets
 
     def opened(self, sender: str, content: Content) -> Packet | None:
         """Decode a packet from `sender`; if it is invalid, return None and add the reason to `refused`."""
         try:
             if sender not in self.ends:
-                raise ProtocolError(f"{sender!r} takes no part in this run; what it sent was refused")
+                raise ProtocolError(f"refused a packet from {sender!r}, which is not a participant of this run")
             packet = packet_from(content)
             if packet.message is not None:
                 self._check_address(sender, packet.message)
-                if CUTS.has(packet.message.kind):
-                    CUTS.check(packet.message, {})
+                if CHECKPOINTING.has(packet.message.kind):
+                    CHECKPOINTING.check(packet.message, {})
         except ProtocolError as error:
             self.refused.append(str(error))
             return None
@@ -84,9 +82,9 @@ class Endpoint:
 
     def _check_address(self, sender: str, message: Message) -> None:
         if message.sender != sender:
-            raise ProtocolError(f"{sender} spoke in the name of {message.sender!r}; it was refused")
+            raise ProtocolError(f"refused a message that {sender} sent in the name of {message.sender!r}")
         if message.receiver != self.name:
-            raise ProtocolError(f"a message for {message.receiver!r} reached {self.name}; it was refused")
+            raise ProtocolError(f"{self.name} refused a message that is for {message.receiver!r}")
 
     def arrive(self, now: float, sender: str, packet: Packet) -> Sequence[Message]:
         """Take a packet; return the messages that can be delivered now."""
@@ -99,7 +97,7 @@ class Endpoint:
         self._inbox.extend(ready)
         return ready
 
-    # -- mail
+    # -- messages for roles
 
     def has_mail(self, role: Role) -> bool:
         return self._mail_for(role) is not None
@@ -125,39 +123,39 @@ class Endpoint:
             self.ends[message.sender].take()
         self.transcript.add(self._now - self._began, message)
 
-    # -- checkpoints that all take together
+    # -- checkpoints
 
     @property
     def waiting(self) -> list[Message]:
         """All messages that have arrived and are not handled yet, in each sender's order."""
         return [*self._before, *self._inbox]
 
-    def words(self) -> list[Message]:
+    def checkpoint_messages(self) -> list[Message]:
         """Messages about checkpoints that have arrived."""
-        return [one for one in self._inbox if CUTS.has(one.kind)]
+        return [one for one in self._inbox if CHECKPOINTING.has(one.kind)]
 
-    def take_words(self) -> list[Message]:
-        taken = self.words()
+    def take_checkpoint_messages(self) -> list[Message]:
+        taken = self.checkpoint_messages()
         for word in taken:
             self._take(word)
         return taken
 
-    def go_on(self, messages: Iterable[Message], seconds: float) -> None:
-        """A role was put back to a checkpoint: what was under way to it then, and how long the run had taken."""
+    def resume_from(self, messages: Iterable[Message], seconds: float) -> None:
+        """Resume a restored role with the messages that were in flight to it; the run had taken `seconds`."""
         self._before = deque(messages)
         self._began -= seconds
 
-    # -- what leaves
+    # -- outgoing messages
 
     def check_leaving(self, sends: Sends) -> None:
         for message in sends:
             if message.sender != self.name or message.receiver not in self.ends:
                 raise ProtocolError(f"{self.name} tried to send {message.kind!r} to {message.receiver!r}")
             if reason := self._veto(message):
-                raise RunError(f"{self.name} keeps what it was about to send to {message.receiver}: {reason}")
+                raise RunError(f"{self.name}'s policy does not allow a message to {message.receiver}: {reason}")
 
     def post(self, now: float, sends: Sends) -> None:
-        """Give messages to their links."""
+        """Queue messages on their links."""
         self._now = now
         for message in sends:
             self.transcript.add(now - self._began, message)
@@ -167,14 +165,14 @@ class Endpoint:
         """Return the packets to send now, except to participants that have left."""
         return [(peer, one) for peer, end in self.ends.items() if peer not in gone for one in end.due(now)]
 
-    # -- put away
+    # -- saved state
 
     def snapshot(self) -> State:
-        """Return links and mail. The owner writes the transcript itself."""
+        """Return the state of links and waiting messages. The owner writes the transcript itself."""
         return state.snapshot(self)
 
     def restore(self, now: float, saved: State) -> None:
-        """Restore links and mail. Both sides send again what had not been acknowledged."""
+        """Restore links and waiting messages. Both sides send unacknowledged messages again."""
         state.restore(self, saved)
         self._now = now
         for end in self.ends.values():

@@ -1,15 +1,15 @@
-"""The run folder: all files of a run, written so that a kill at any point loses nothing that was complete.
+"""The run folder: all files of a run. A kill at any point loses nothing that was complete.
 
 run.toml              the job, versions and the run's id
-metrics.jsonl         one line a round
-transcript.jsonl      one line a message
-parties/<name>/       what the party owns: weights.safetensors, encoder.json; of trees, trees.txt and splits.txt in
-                      LightGBM's own format
-model/                of a horizontal run: the model all clients share, in the same two files
-checkpoints/          where to go on from, while the run is not finished
-result.json           certificate and measured quality, once it is
-manifest.json         whether the run finished, and the owner, size and digest of every file
-lock                  who is writing here, while somebody is
+metrics.jsonl         one line for each round
+transcript.jsonl      one line for each message
+parties/<name>/       the party's model: weights.safetensors, encoder.json; for trees, trees.txt and splits.txt in
+                      LightGBM's format
+model/                horizontal runs: the model that all clients share, in the same two files
+checkpoints/          state to resume from, until the run has finished
+result.json           certificate and measured quality, once the run has finished
+manifest.json         whether the run has finished, and the owner, size and digest of every file
+lock                  the process that is writing here
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RunFolder:
         run, evenhand = secrets.token_hex(16), version("evenhand")
         content = tomli_w.dumps({"format": FORMAT, "run": run, "evenhand": evenhand, **description}).encode()
         folder._known = Manifest(run, evenhand, "running", {DESCRIPTION: entry(OF_RUN, content)})
-        # The description last: with it the folder is a run's.
+        # Write the description last: it makes the folder a run folder.
         folder._known.write(path)
         write_bytes(path / DESCRIPTION, content, private=True)
         return folder
@@ -82,7 +82,7 @@ class RunFolder:
             raise RunError(f"{path} is not a run folder: {missing}")
         return cls(path)
 
-    # -- what it is
+    # -- description and manifest
 
     @property
     def _manifest(self) -> Manifest:
@@ -106,7 +106,7 @@ class RunFolder:
             raise RunError(f"{path} cannot be read: {error}; {RESTORE}") from error
 
     def describes(self, content: Mapping[str, Any]) -> bool:
-        """Tell whether the description has this content, after a round trip through TOML."""
+        """Return whether the description has this content, after a round trip through TOML."""
         found = self.description
         return {key: value for key, value in found.items() if key not in _NOT_OF_THE_JOB} == dict(content)
 
@@ -117,7 +117,7 @@ class RunFolder:
 
     @property
     def split(self) -> str | None:
-        """What the run's job says of it, if it does."""
+        """The split that the run's job states, if it does."""
         job = self.description.get("job", {})
         return job.get("split") if isinstance(job, dict) else None
 
@@ -140,7 +140,7 @@ class RunFolder:
         for name in self._manifest.files:
             self._content(name)
 
-    # -- while the run goes on
+    # -- during the run
 
     @property
     def _checkpoints(self) -> CheckpointFolder:
@@ -160,7 +160,7 @@ class RunFolder:
         """Numbers of the usable checkpoints; in a federation all participants must have the same one."""
         return self._checkpoints.whole(self._records)
 
-    def go_on(self, checkpoint: Checkpoint | None) -> tuple[list[Report], list[Entry]]:
+    def resume_from(self, checkpoint: Checkpoint | None) -> tuple[list[Report], list[Entry]]:
         """Remove what was written after a checkpoint (everything if there is none), and return the rest."""
         found = {name: [] for name in self._records} if checkpoint is None else checkpoint.rows
         try:
@@ -168,7 +168,7 @@ class RunFolder:
         except TypeError as error:
             raise RunError(f"{self.path / _TRANSCRIPT} does not hold messages: {error}; {RESTORE}") from error
         for name, record in self._records.items():
-            record.go_on(0 if checkpoint is None else checkpoint.records[name].bytes)
+            record.resume_from(0 if checkpoint is None else checkpoint.records[name].bytes)
         self._checkpoints.clean(0 if checkpoint is None else checkpoint.number)
         return found[_METRICS], sent
 
@@ -180,7 +180,7 @@ class RunFolder:
     def go_on_at(self, written: Mapping[str, int]) -> None:
         """Continue the records from these sizes, and truncate what came later."""
         for name, record in self._records.items():
-            record.go_on(written[name])
+            record.resume_from(written[name])
 
     @property
     def recorded(self) -> bool:
@@ -189,7 +189,7 @@ class RunFolder:
         return path.exists() and path.stat().st_size > 0
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """Read the rows of a record; of an unfinished run, those written so far."""
+        """Return the rows of a record; for an unfinished run, those written so far."""
         path = self.path / name
         if self.finished:
             return rows(path, self._content(name))
@@ -197,7 +197,7 @@ class RunFolder:
         # The last line may be incomplete while the run writes it.
         return rows(path, content[: content.rfind(b"\n") + 1])
 
-    # -- what parties own, and the model all clients share
+    # -- models and encoders
 
     def write_party(self, name: str, what: str, content: State | Mapping[str, Any]) -> None:
         """`what` is ``"weights"`` (a state with arrays) or ``"encoder"`` (plain JSON)."""
@@ -273,7 +273,7 @@ class RunFolder:
     @property
     def result(self) -> dict[str, Any]:
         if not self.finished:
-            raise RunError(f"{self.path} holds a run that has not finished; go on with: evenhand train --resume")
+            raise RunError(f"{self.path} holds an unfinished run; resume it with: evenhand train --resume")
         return parse_json(self.path / _RESULT, self._content(_RESULT))
 
     @property
@@ -310,7 +310,7 @@ def check_free(path: Path, advice: str) -> None:
     try:
         taken = path.exists() and any(found.name not in _LEFT_BY_A_KILL_AT_THE_START for found in path.iterdir())
     except OSError as error:
-        raise RunError(f"{path} cannot be the run's folder: {error.strerror}; choose another") from error
+        raise RunError(f"{path} cannot be used as run folder: {error.strerror}; choose another") from error
     if taken:
         raise RunError(f"{path} exists and is not empty; {advice}")
 
@@ -318,5 +318,5 @@ def check_free(path: Path, advice: str) -> None:
 def _text(content: Mapping[str, Any], key: str, path: Path) -> str:
     value = content.get(key)
     if not isinstance(value, str):
-        raise RunError(f"{path} does not say {key!r} as a run does; {RESTORE}")
+        raise RunError(f"{path} has no valid {key!r}; {RESTORE}")
     return value

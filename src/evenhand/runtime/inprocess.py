@@ -61,11 +61,11 @@ class VirtualClock:
 
 
 ARRIVAL, READY = 0, 1
-"""Arrivals come before a role turns to its own work at the same instant: "while no new information" in the papers."""
+"""Arrivals come before local work at the same instant: "while no new information" in the papers."""
 
 
 Event: TypeAlias = tuple[float, int, int, str, Message | None]
-"""Something that happens: when, `ARRIVAL` or `READY`, its number, to which role, and the message that arrives.
+"""An event: time, `ARRIVAL` or `READY`, number, role, and the message that arrives.
 
 Numbers break ties in the order of scheduling.
 """
@@ -73,7 +73,7 @@ Numbers break ties in the order of scheduling.
 
 @dataclass
 class Mailbox:
-    """What the runtime keeps for a role."""
+    """State of one role in the runtime."""
 
     state_fields: ClassVar = {"inbox": deque[Message], "idle": bool}
 
@@ -98,7 +98,7 @@ class InProcess:
         runtime is between events then, so the callback may take a snapshot.
     """
 
-    # A list that heapq made is a heap. Restored in its order it is the same heap again.
+    # Restoring the list in its order restores the same heap.
     state_fields: ClassVar = {
         "time": float,
         "scheduled": int,
@@ -145,26 +145,28 @@ class InProcess:
                 self._serve(name, mailbox)
         waiting = [name for name, mailbox in self.mailboxes.items() if not mailbox.role.done]
         if waiting:
-            raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
+            raise ProtocolError(f"the run stalled: no message is in flight, but {', '.join(waiting)} wait for messages")
 
     def snapshot(self) -> dict[str, State]:
         """Return the state of each role by its name, and under ``""`` that of the runtime itself."""
         return {name: mailbox.role.snapshot() for name, mailbox in self.mailboxes.items()} | {"": state.snapshot(self)}
 
     def restore(self, states: Mapping[str, State]) -> None:
-        """Bring newly made roles and the runtime to where `snapshot` found them."""
+        """Restore new roles and the runtime to the state that `snapshot` saved."""
         names = list(self.mailboxes)
         if "" not in states or states.keys() - {""} != self.mailboxes.keys():
-            raise RunError(f"the checkpoint holds roles {sorted(states.keys() - {''})}, the job has {sorted(names)}")
+            raise RunError(f"the checkpoint has roles {sorted(states.keys() - {''})}, but the job has {sorted(names)}")
         for name, mailbox in self.mailboxes.items():
             mailbox.role.restore(states[name])
         state.restore(self, states[""])
         if self.mailboxes.keys() != set(names):
-            raise RunError(f"the checkpoint holds mail of {sorted(self.mailboxes)}, the job has {sorted(names)}")
+            raise RunError(
+                f"the checkpoint has messages for {sorted(self.mailboxes)}, but the job has roles {sorted(names)}"
+            )
         self.mailboxes = {name: self.mailboxes[name] for name in names}
 
     def _has_turn(self, event: Event) -> bool:
-        """Whether an event without a message is its role's next turn; under faults there are others."""
+        """Return whether an event without a message is its role's next turn; injected faults have other events."""
         return True
 
     def _serve(self, name: str, mailbox: Mailbox) -> None:
@@ -200,7 +202,7 @@ class InProcess:
                     self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
     def _send(self, time: float, sender: str, sends: Sends) -> None:
-        # Looked up once a turn, not once a message: look-ups take most of the time here.
+        # Look up once for each turn, not for each message: look-ups take most of the time here.
         mailboxes, events, last_arrival = self.mailboxes, self.events, self.last_arrival
         add, sending = self.transcript.add, self.clock.sending
         for message in sends:

@@ -1,11 +1,11 @@
-"""Links: reliable, ordered delivery over a transport that may lose, double or reorder packets.
+"""Links: reliable, ordered delivery over a transport that may lose, duplicate or reorder packets.
 
 Every message arrives once, in the order of sending, or the link reports that the peer is gone. Messages are numbered.
-Unacknowledged messages are sent again, duplicates are dropped, early messages wait. The receiver says how many more
-messages it takes. After a silence the link asks for a sign of life, and gives up in the end.
+Unacknowledged messages are sent again, duplicates are dropped, early messages wait. The receiver announces how many
+more messages it accepts. After a silence the link pings its peer, and gives up in the end.
 
-An end of a link is a state machine: it does not send, wait, or look at a clock. A runtime tells it the time, gives it
-the packets that arrived, and sends the packets that are due. The same ends run between machines and under the injected
+Each end of a link is a state machine: it does not send, wait, or read a clock. A runtime passes it the time and the
+packets that arrived, and sends the packets that are due. The same code runs between machines and under the injected
 faults of the tests.
 """
 
@@ -27,20 +27,20 @@ class LinkSettings:
     Parameters
     ----------
     window
-        The most messages in flight, or waiting for the receiver's role.
+        Maximum number of messages in flight or waiting for the receiver's role.
     retry
         Seconds to wait for an acknowledgement before a message is sent again; doubled each time.
     longest_retry
-        The upper limit of this wait.
+        Upper limit of this wait.
     slowest
-        The lowest bandwidth of a link, in bytes a second. Retries wait longer by the time that the bytes in flight may
+        Lowest bandwidth of a link, in bytes a second. Retries wait longer by the time that the bytes in flight may
         take; otherwise a large message would be sent again while it is still being sent.
     ping
-        Seconds of silence after which to ask for a sign of life.
+        Seconds of silence after which the peer is pinged.
     patience
-        Seconds of silence after which the peer is given up. It must be longer than the largest message takes.
+        Seconds of silence after which the peer counts as gone. It must be longer than the largest message takes.
     linger
-        Seconds that an acknowledgement may wait for a message to go with.
+        Seconds that an acknowledgement may wait, to be sent together with a message.
     """
 
     window: int = 256
@@ -65,7 +65,7 @@ class LinkSettings:
 
 
 class Packet(NamedTuple):
-    """What a link sends: the state of its incoming side, and usually a message.
+    """A packet: the state of the sender's incoming side, and usually a message.
 
     `have` is the number of messages received without a gap; the peer may send messages numbered below `room`. A packet
     without a message has the number −1; `asks` requests an answer in any case.
@@ -99,7 +99,7 @@ class Outgoing:
         self._tries = 0
         self._tried = -math.inf
         """How often, and when last, the oldest message in flight was transmitted."""
-        self._under_way = 0
+        self._in_flight = 0
         """Bytes in flight: transmitted and not acknowledged."""
 
     def post(self, message: Message) -> None:
@@ -108,7 +108,7 @@ class Outgoing:
 
     @property
     def waiting(self) -> bool:
-        """Whether messages wait because the peer takes no more at present."""
+        """Whether messages wait because the peer's window is full."""
         return self._next < self.posted and self._next >= self.room
 
     @property
@@ -116,15 +116,15 @@ class Outgoing:
         return not self._unacknowledged
 
     def acknowledge(self, now: float, have: int, room: int) -> None:
-        # An older packet that was overtaken has nothing new.
+        # A packet that arrives out of order has nothing new.
         self.room = max(self.room, room)
         if have > self.acknowledged:
             for number in range(self.acknowledged, have):
                 nbytes = self._unacknowledged.pop(number).nbytes
                 # After a crash here, messages may be acknowledged before they are transmitted again.
-                self._under_way -= nbytes if number < self._next else 0
+                self._in_flight -= nbytes if number < self._next else 0
             self.acknowledged, self._next = have, max(self._next, have)
-            # The wait for the next message starts now: it was sent later.
+            # Restart the wait: the next message was sent later.
             self._tries, self._tried = 0, now
 
     @property
@@ -140,7 +140,7 @@ class Outgoing:
             found.append((oldest, self._unacknowledged[oldest]))
         while self.ready:
             found.append((self._next, self._unacknowledged[self._next]))
-            self._under_way += self._unacknowledged[self._next].nbytes
+            self._in_flight += self._unacknowledged[self._next].nbytes
             self._next += 1
         if found and found[0][0] == oldest:
             self._tries, self._tried = self._tries + 1, now
@@ -154,12 +154,12 @@ class Outgoing:
         again = max(self._tries - 1, 0)
         wait = min(self._settings.retry * 2.0 ** min(again, 60), self._settings.longest_retry)
         # Copies of the oldest message may be in flight as well.
-        nbytes = self._under_way + again * self._unacknowledged[self.acknowledged].nbytes
+        nbytes = self._in_flight + again * self._unacknowledged[self.acknowledged].nbytes
         return self._tried + wait + nbytes / self._settings.slowest
 
     def restored(self) -> None:
         """Transmit everything again that had not been acknowledged."""
-        self._next, self._tries, self._under_way = self.acknowledged, 0, 0
+        self._next, self._tries, self._in_flight = self.acknowledged, 0, 0
 
 
 class Incoming:
@@ -214,7 +214,7 @@ class LinkEnd:
         self.outgoing = Outgoing(settings)
         self.incoming = Incoming(settings)
         self._owes_at = math.inf
-        """When a packet is due, even without a message to go with it."""
+        """When a packet is due, even without a message."""
         self._room_told = settings.window
         self._heard = now
         self._asked = now
@@ -230,7 +230,8 @@ class LinkEnd:
         """
         if packet.have > self.outgoing.posted:
             raise ProtocolError(
-                f"{self.peer} acknowledges {packet.have} messages and was sent {self.outgoing.posted}; it is refused"
+                f"refused a packet: {self.peer} acknowledges {packet.have} messages, but was sent "
+                f"{self.outgoing.posted}"
             )
         ready = [] if packet.message is None else self.incoming.arrive(packet.number, packet.message)
         self.outgoing.acknowledge(now, packet.have, packet.room)
@@ -242,9 +243,9 @@ class LinkEnd:
         return ready
 
     def take(self) -> None:
-        """Note that the role has taken a message, which makes room for another."""
+        """Note that the role has taken a message, which frees a place in the window."""
         self.incoming.taken += 1
-        # Announce the room only now and then: answers carry it anyway.
+        # Announce free places only occasionally: answers carry the number anyway.
         if 2 * (self.incoming.room - self._room_told) >= self.settings.window:
             self._owes_at = -math.inf
 
@@ -264,12 +265,12 @@ class LinkEnd:
 
     @property
     def asks_at(self) -> float:
-        """When to ask for a sign of life; sooner if messages wait for room."""
+        """When to ping the peer; sooner if messages wait for its window."""
         wait = self.settings.retry if self.outgoing.waiting else self.settings.ping
         return max(self._heard, self._asked) + min(wait, self.settings.ping)
 
     def wakes_at(self, resting: bool = False) -> float:
-        """Return when to call `due` next; a resting end answers and delivers, but does not ask for signs of life."""
+        """Return when to call `due` next; a resting end answers and delivers, but does not ping."""
         if self.outgoing.ready:
             return -math.inf
         asks_at = math.inf if resting and not self.outgoing.waiting else self.asks_at
@@ -294,7 +295,7 @@ class LinkEnd:
             )
 
     def start_again(self, now: float, outgoing: State | None) -> None:
-        """Go on after a crash that left the saved state of the outgoing side, and what was acknowledged."""
+        """Continue after a crash, with the saved state of the outgoing side and the acknowledged messages."""
         if outgoing is None:
             self.outgoing = Outgoing(self.settings)
         else:
@@ -303,6 +304,6 @@ class LinkEnd:
         self.wake(now)
 
     def wake(self, now: float) -> None:
-        """Go on after this side was away: the others' silence meanwhile does not count."""
+        """Continue after a pause of this side: silence of the peer during the pause does not count."""
         self._heard = self._asked = now
         self._owes_at = -math.inf

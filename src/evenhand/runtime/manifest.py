@@ -78,7 +78,7 @@ class Manifest:
                 content[kind] = {name: _checked(FileEntry(**value)) for name, value in content[kind].items()}
             return cls(**content)
         except (AttributeError, KeyError, TypeError) as error:
-            raise RunError(f"{path} does not hold what a run writes there ({error!r}); {RESTORE}") from error
+            raise RunError(f"{path} is not a valid file of a run ({error!r}); {RESTORE}") from error
 
     def content(self, folder: Path, name: str) -> bytes:
         """Read a file; raise an error if its bytes are not those that the run wrote."""
@@ -90,7 +90,7 @@ class Manifest:
             return found
         holds = [other for other, its in self.files.items() if entry(its.owner, found) == its]
         what = f"it holds {holds[0]}" if holds else f"{len(found):,} bytes, {known.bytes:,} were written"
-        raise RunError(f"{path} is not what the run wrote for {known.owner} ({what}); {RESTORE}")
+        raise RunError(f"{path} differs from what the run wrote for {known.owner} ({what}); {RESTORE}")
 
 
 def _checked(value: FileEntry) -> FileEntry:
@@ -120,9 +120,9 @@ def parse_json(path: Path, text: bytes) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} holds what is not JSON ({error}); {RESTORE}") from error
+        raise RunError(f"{path} is not valid JSON ({error}); {RESTORE}") from error
     if not isinstance(content, dict):
-        raise RunError(f"{path} does not hold what a run writes there; {RESTORE}")
+        raise RunError(f"{path} is not a valid file of a run; {RESTORE}")
     return content
 
 
@@ -131,7 +131,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 class Record:
-    """An append-only file. A new record is empty, whatever the file holds; `go_on` continues an existing one."""
+    """An append-only file. A new record ignores old content; `resume_from` continues an existing one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -166,13 +166,14 @@ class Record:
         content = read_bytes(self.path) if known.bytes else b""
         if len(content) < known.bytes:
             raise RunError(
-                f"{self.path} has {len(content):,} bytes, the checkpoint needs {known.bytes:,}; the folder was changed"
+                f"{self.path} has {len(content):,} bytes, but the checkpoint needs {known.bytes:,}; the "
+                "folder was changed"
             )
         if entry(OF_RUN, content[: known.bytes]) != known:
-            raise RunError(f"{self.path} does not begin as the checkpoint found it; the folder was changed")
+            raise RunError(f"{self.path} has changed since the checkpoint")
         return rows(self.path, content[: known.bytes])
 
-    def go_on(self, size: int) -> None:
+    def resume_from(self, size: int) -> None:
         """Truncate the file to the size at a checkpoint, after `first` has checked its content."""
         content = b""
         if self.path.exists():

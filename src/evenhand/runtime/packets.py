@@ -52,19 +52,19 @@ def checksum(content: Content) -> int:
 def packet_from(content: Content, largest: int = LARGEST) -> Packet:
     """Decode a packet; raise a ProtocolError if it is damaged or not a packet."""
     if not _SIZE <= len(content) <= _SIZE + largest:
-        raise ProtocolError(f"a packet of {len(content):,} bytes was refused")
+        raise ProtocolError(f"refused a packet of {len(content):,} bytes")
     view = memoryview(content)
     if _SUM.unpack_from(view)[0] != checksum(view[_SUM.size :]):
-        raise ProtocolError("a packet was damaged in transit; it was refused")
+        raise ProtocolError("refused a packet that was damaged in transit")
     have, room, number, asks = _HEAD.unpack_from(view, _SUM.size)
     message = decode(view[_SIZE:], largest) if len(view) > _SIZE else None
     if (number < 0) != (message is None) or number < -1 or asks > 1:
-        raise ProtocolError("a packet's number does not fit its content; it was refused")
+        raise ProtocolError("refused a packet with a number that does not fit its content")
     return Packet(have, room, number, message, bool(asks))
 
 
 def only_acknowledges(content: Content) -> bool:
-    """Tell from its header whether a packet has neither a message nor a question."""
+    """Return from its header whether a packet has neither a message nor a question."""
     if len(content) != _SIZE:
         return False
     _, _, number, asks = _HEAD.unpack_from(content, _SUM.size)

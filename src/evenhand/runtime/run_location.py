@@ -20,7 +20,7 @@ def check_place(path: Path, resume: bool) -> None:
 
 
 def has_finished(path: Path, content: Mapping[str, Any]) -> bool:
-    """Tell whether the folder holds this job's run, finished and complete. Leftovers of killed runs are removed."""
+    """Return whether the folder holds this job's finished, complete run. Remove leftovers of killed runs."""
     if not is_run(path):
         return False
     folder = RunFolder.open(path)
@@ -34,7 +34,7 @@ def has_finished(path: Path, content: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def record_in(path: Path, content: Mapping[str, Any], base: Path, resume: bool) -> Iterator[RunFolder]:
-    """Hold the folder of a new or resumed run, so that no other process writes to it.
+    """Lock the folder of a new or resumed run, so that no other process writes to it.
 
     A run that is refused before it records anything leaves no files.
 
@@ -79,7 +79,8 @@ def check_version(folder: RunFolder) -> None:
     if folder.version != (present := version("evenhand")):
         # A resumed run gives bit for bit the result of an uninterrupted one. Two versions may differ.
         raise RunError(
-            f"the run in {folder.path} was begun by evenhand {folder.version} and cannot be resumed by {present}; "
+            f"the run in {folder.path} was started with evenhand {folder.version} and cannot be resumed with "
+            f"{present}; "
             "start a new run in another folder"
         )
 

@@ -1,8 +1,8 @@
-"""One participant in a process of its own: its roles one after the other, its links, and its veto on what leaves.
+"""One participant in its own process: its sequence of roles, its links, and its veto on outgoing messages.
 
-A transport calls `arrived` with bytes and the sender it has verified, and `transmit` gives it bytes and a receiver. It
-may lose, delay, double and reorder them. What a participant does is a program: a generator that yields one role after
-the other and continues when the role is done.
+A transport calls `arrived` with bytes and the verified sender, and `transmit` passes it bytes and a receiver. The
+transport may lose, delay, duplicate and reorder them. A participant runs a program: a generator that yields one role
+after the other and continues when the role is done.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Self, TypeAlias, TypeVar
 
 from evenhand.errors import EvenhandError, LostError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.resuming import CHECKPOINT, KEPT
+from evenhand.protocol.resuming import CHECKPOINT, SAVED
 from evenhand.protocol.roles import SERVER, Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.cuts import CheckpointedRole, ConsistentCut
-from evenhand.runtime.endpoint import Endpoint, Veto, nothing_is_kept
+from evenhand.runtime.consistent_cut import CheckpointedRole, ConsistentCut
+from evenhand.runtime.endpoint import Endpoint, Veto, no_veto
 from evenhand.runtime.links import LinkSettings, Packet
 from evenhand.runtime.packets import Content, packet_bytes
 
@@ -36,25 +36,25 @@ _LONGEST_WAIT = 0.5
 
 
 class Site:
-    """A participant's roles and links; use it as a context manager, in which the links are active.
+    """A participant's roles and links. Use it as a context manager: the links are active inside.
 
     Parameters
     ----------
     name
-        Whose it is.
+        Name of the participant.
     peers
-        Everybody else.
+        Names of all other participants.
     transmit
         Sends bytes to a peer, or loses them; it may be slow.
     veto
         The participant's own rule on outgoing messages: if it returns a reason, the message is not sent and the run
         ends.
     stopped
-        Whether the run was ended from outside.
+        Returns whether the run was stopped from outside.
     most_silence
-        The longest time in seconds without progress while all participants are connected.
+        Maximum seconds without progress while all participants are connected.
     on_report
-        Called with each row of history a role reports, stamped with seconds since the start and the bytes so far.
+        Called with each row of history a role reports, with seconds since the start and the bytes so far.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Site:
         transmit: Transmit,
         *,
         links: LinkSettings | None = None,
-        veto: Veto = nothing_is_kept,
+        veto: Veto = no_veto,
         stopped: Callable[[], bool] = lambda: False,
         most_silence: float = 3600.0,
         on_report: Callable[[Report], None] | None = None,
@@ -113,7 +113,7 @@ class Site:
             self._sooner.notify()
         self._post.join()
 
-    # -- what the transport calls
+    # -- called by the transport
 
     def arrived(self, sender: str, content: Content) -> None:
         """Take bytes from `sender`; invalid ones are refused and change nothing."""
@@ -219,9 +219,11 @@ class Site:
             self._checkpointed = None
 
     def _is_called(self, role: Role) -> bool:
-        """Tell whether there is a message for the role, or one about checkpoints."""
+        """Return whether there is a message for the role, or one about checkpoints."""
         checkpointed = self._checkpointed_as(role)
-        about_checkpoints = checkpointed is not None and (bool(self._endpoint.words()) or self._begins(checkpointed))
+        about_checkpoints = checkpointed is not None and (
+            bool(self._endpoint.checkpoint_messages()) or self._begins(checkpointed)
+        )
         return about_checkpoints or self._endpoint.has_mail(role)
 
     def _works(self, role: Role) -> bool:
@@ -266,25 +268,25 @@ class Site:
     # -- checkpoints
 
     def keep(self, checkpointed: CheckpointedRole, in_flight: Sequence[Message] = (), seconds: float = 0.0) -> None:
-        """Take checkpoints of one of the program's roles, when the clock or other participants call for them.
+        """Take checkpoints of one of the program's roles, at intervals or when other participants start one.
 
         Parameters
         ----------
         in_flight
-            For a restored role: the messages that had been sent to it, and that it had not taken.
+            For a restored role: messages that had been sent to it, and that it had not handled.
         seconds
-            How long the run had taken by then.
+            Seconds that the run had taken by then.
         """
         with self._changing:
             self._checkpointed = checkpointed
-            self._endpoint.go_on(in_flight, seconds)
+            self._endpoint.resume_from(in_flight, seconds)
             self._began -= seconds
 
     def _checkpointed_as(self, role: Role) -> CheckpointedRole | None:
         return self._checkpointed if self._checkpointed is not None and self._checkpointed.role is role else None
 
     def _begins(self, checkpointed: CheckpointedRole) -> bool:
-        return self._cut is None and checkpointed.calls_for_one(self._endpoint.words(), time.monotonic())
+        return self._cut is None and checkpointed.calls_for_one(self._endpoint.checkpoint_messages(), time.monotonic())
 
     def _mind_checkpoints(self, checkpointed: CheckpointedRole) -> None:
         """Begin a checkpoint if it is time, and write it when all peers have answered."""
@@ -300,14 +302,14 @@ class Site:
             number = checkpointed.number
             self._send([CHECKPOINT.message(self.name, peer, number=number) for peer in self._endpoint.ends])
         with self._changing:
-            for word in self._endpoint.take_words():
+            for word in self._endpoint.take_checkpoint_messages():
                 checkpointed.hear(word)
             complete = self._cut if self._cut is not None and self._cut.complete else None
         if complete is not None:
             self._cut = None
             checkpointed.store.keep(complete.number, complete.state, complete.in_flight)
             if self.name != SERVER:
-                self._send([KEPT.message(self.name, SERVER, number=complete.number)])
+                self._send([SAVED.message(self.name, SERVER, number=complete.number)])
 
     def _wait_for(self, happens: Callable[[], bool], at_most: float) -> None:
         waited_since = time.monotonic()
@@ -316,7 +318,7 @@ class Site:
                 if self._failure is not None:
                     raise self._failure
                 if self._stopped():
-                    raise LostError("the run was ended from outside")
+                    raise LostError("the run was stopped from outside")
                 if time.monotonic() - waited_since > at_most:
                     raise LostError(
                         f"{self.name} has waited for {at_most:.0f} seconds; all participants are connected, but the "

@@ -24,7 +24,7 @@ from evenhand.protocol.transcript import Transcript
 
 
 class Post:
-    """What the runtime keeps for a role."""
+    """State of one role in the runtime."""
 
     def __init__(self, role: Role, slowdown: float) -> None:
         self.role = role
@@ -54,13 +54,13 @@ class Threads:
     roles
         All roles of the run.
     transcript
-        Where messages are recorded, with the seconds since the start; a new one by default.
+        Records the messages, with seconds since the start; a new one by default.
     on_report
-        Called by the thread that called `run`, with each row of history, stamped with bytes and seconds.
+        Called by the thread that called `run`, with each row of history, with bytes and seconds.
     workers
-        k, the threads of each party; the server has one.
+        k, the number of threads of each party; the server has one.
     slowdown
-        Stragglers: a role whose factor is 1.4 sleeps, after each task, four tenths of the time it took.
+        Stragglers: a role with factor 1.4 sleeps after each task, for 0.4 times as long as the task took.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Threads:
         self.workers = workers
         self._over = threading.Event()
         self._books = threading.Lock()
-        self._under_way = 0
+        self._in_flight = 0
         self._news: SimpleQueue[Report | BaseException | None] = SimpleQueue()
         """For the thread that called `run`: rows of history, an error, or None at the end."""
         self._began = 0.0
@@ -101,7 +101,7 @@ class Threads:
         ]
         try:
             # The start counts as a message in flight, so that the run does not end before all roles have started.
-            self._under_way = 1
+            self._in_flight = 1
             for post in self.posts.values():
                 self._send(post, post.role.start())
             for thread in threads:
@@ -117,7 +117,7 @@ class Threads:
                     thread.join()
         waiting = [name for name, post in self.posts.items() if not post.role.done]
         if waiting:
-            raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
+            raise ProtocolError(f"the run stalled: no message is in flight, but {', '.join(waiting)} wait for messages")
 
     def _listen(self) -> None:
         while (news := self._news.get()) is not None:
@@ -177,7 +177,7 @@ class Threads:
         with self._books:
             seconds = time.perf_counter() - self._began
             bytes_until_now = self.transcript.total_bytes
-            self._under_way += len(sends)
+            self._in_flight += len(sends)
             for message in sends:
                 self.transcript.add(seconds, message)
             for traffic in post.role.take_traffic():
@@ -190,6 +190,6 @@ class Threads:
     def _count_down(self) -> None:
         """Note that a message has been handled and its answers sent; when none is left, the run ends."""
         with self._books:
-            self._under_way -= 1
-            if self._under_way == 0:
+            self._in_flight -= 1
+            if self._in_flight == 0:
                 self._news.put(None)

@@ -65,7 +65,7 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
         after.append(scoring.VOCABULARY)
     yield from trained_with(solver, terms.job.protection)
     yield from after
-    yield from (resuming.CUTS, resuming.VOCABULARY)
+    yield from (resuming.CHECKPOINTING, resuming.VOCABULARY)
 
 
 def announced_for_scores() -> list[Vocabulary]:
@@ -82,7 +82,7 @@ def vocabularies() -> list[Vocabulary]:
         *(protected.MASKS, protected.TRIPLES, protected.CIPHERTEXTS, finishing.VOCABULARY),
         *(one.vocabulary for one in solvers if one.split == "horizontal"),
         masked.VOCABULARY,
-        *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CUTS, resuming.VOCABULARY),
+        *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CHECKPOINTING, resuming.VOCABULARY),
     ]
     return list(dict.fromkeys(found))
 

@@ -57,7 +57,7 @@ class Recorder:
                     f"{self._folder.path} holds a checkpoint, which runtime 'threads' cannot resume; use 'messages'"
                 )
             runtime.restore(checkpoint.states)
-        self.history, entries = self._folder.go_on(checkpoint)
+        self.history, entries = self._folder.resume_from(checkpoint)
         self._written = (len(self.history), len(entries))
         if entries:
             # Exchanges before training are repeated; the record has them from the first time.

@@ -13,7 +13,7 @@ on top of *sources* of a participant's own data: a table that a job file names, 
 them:
 
 - `alone` turns the steps of one participant into a sequence of roles, for a separate site (`runtime/site.py`,
-  `runtime/visits.py`): NVIDIA FLARE, Flower, threads in tests.
+  `runtime/stateless_site.py`): NVIDIA FLARE, Flower, threads in tests.
 - `Together` runs all participants in this process, for jobs, estimators, `check` and `audit`. It collects all
 `Training`
   stages, so that a split can use what is faster in one process: a compiled loop, batched clients, threads, a virtual
@@ -69,7 +69,7 @@ class Training(ABC):
 
 Steps: TypeAlias = Generator[Role | Training, Any, Result]
 """Steps of a participant: they yield roles and one training stage, and return the participant's result."""
-Keeper: TypeAlias = Callable[[Role, Iterable[Any]], Program[None]]
+TrainingRunner: TypeAlias = Callable[[Role, Iterable[Any]], Program[None]]
 """Function that runs a training role at a site, with checkpoints; it takes the role and its `Training.identity`."""
 
 
@@ -78,12 +78,12 @@ def without_checkpoints(role: Role, _: Iterable[Any]) -> Program[None]:
     yield role
 
 
-def alone(steps: Steps[Result], keeper: Keeper = without_checkpoints) -> Program[Result]:
+def alone(steps: Steps[Result], run_training: TrainingRunner = without_checkpoints) -> Program[Result]:
     """Turn a participant's steps into the sequence of roles that a separate site runs.
 
     Parameters
     ----------
-    keeper
+    run_training
         Runs the training role, for instance with checkpoints.
     """
     answer: Any = None
@@ -97,7 +97,7 @@ def alone(steps: Steps[Result], keeper: Keeper = without_checkpoints) -> Program
             answer = None
             if isinstance(step, Training):
                 role = step.role()
-                yield from keeper(role, step.identity())
+                yield from run_training(role, step.identity())
                 answer = step.outcome(role)
                 del role
             else:

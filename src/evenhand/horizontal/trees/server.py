@@ -140,14 +140,14 @@ class HistogramServer(HorizontalServer):
             return ()
         total = _added(self.answers.of(self.awaited))
         self.answers.clear()
-        go_on = {
+        handlers = {
             COUNTED.kind: self._refine,
             REFINED.kind: self._cut,
             ROOT.kind: self._judge,
             HISTOGRAMS.kind: self._descend,
             LEAF_SUMS.kind: self._fit,
         }
-        return go_on[self.awaited](total)
+        return handlers[self.awaited](total)
 
     def _ask(self, schema: Schema, answer: Schema, **body: Any) -> Sends:
         self.round += 1

@@ -8,16 +8,16 @@ from typing import Final
 
 from evenhand.jobs.federation.folders import SideFolder
 from evenhand.protocol import measuring, resuming, scoring
-from evenhand.protocol.resuming import CUTS, ResumeParty, ResumeServer
+from evenhand.protocol.resuming import CHECKPOINTING, ResumeParty, ResumeServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.cuts import CheckpointedRole
+from evenhand.runtime.consistent_cut import CheckpointedRole
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
-from evenhand.training.together import Keeper, without_checkpoints
+from evenhand.training.together import TrainingRunner, without_checkpoints
 
-_NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
+_NOT_OF_TRAINING: Final = (CHECKPOINTING, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
 
 
 class CheckpointManager:
@@ -39,7 +39,7 @@ class CheckpointManager:
         folder.transcript = site.transcript
 
     @property
-    def gone_through_again(self) -> set[int]:
+    def sent_again(self) -> set[int]:
         """Return the positions of transcript entries that a resumed run sent a second time."""
         return {place for first, end in self._folder.again for place in range(first, end)}
 
@@ -66,7 +66,7 @@ class CheckpointManager:
             )
             yield agreed
             number = agreed.number
-            seconds = self._folder.go_on(found.get(number))
+            seconds = self._folder.resume_from(found.get(number))
         checkpointed = CheckpointedRole(role, self._folder, number, self._parties if at_server else (), self._every)
         if number:
             role.restore(found[number].states[role.name])
@@ -75,25 +75,25 @@ class CheckpointManager:
         yield role
 
 
-def own_secret(keeping: CheckpointManager | None) -> bytes:
+def own_secret(checkpoints: CheckpointManager | None) -> bytes:
     """Return this participant's own secret, which stays the same when the run is resumed."""
-    return os.urandom(32) if keeping is None else keeping.secret()
+    return os.urandom(32) if checkpoints is None else checkpoints.secret()
 
 
-def keeper(keeping: CheckpointManager | None) -> Keeper:
+def training_runner(checkpoints: CheckpointManager | None) -> TrainingRunner:
     """Return the function that runs the training role at this site, with checkpoints or without."""
-    if keeping is None:
+    if checkpoints is None:
         return without_checkpoints
-    return lambda role, identity: keeping.trained(role, fingerprint(*identity))
+    return lambda role, identity: checkpoints.trained(role, fingerprint(*identity))
 
 
-def messages_of(transcript: Transcript, keeping: CheckpointManager | None) -> Transcript:
+def messages_of(transcript: Transcript, checkpoints: CheckpointManager | None) -> Transcript:
     """Return each message of training and of the exchanges before it, once.
 
     Three kinds of message are left out: those of checkpoints, those that a resumed run has sent again, and those of
     measuring. Some participants may start measuring before others have finished training.
     """
-    again = set() if keeping is None else keeping.gone_through_again
+    again = set() if checkpoints is None else checkpoints.sent_again
     entries = [entry for place, entry in enumerate(transcript) if place not in again]
     found = Transcript()
     found.restart(one for one in entries if not any(words.has(one.kind) for words in _NOT_OF_TRAINING))

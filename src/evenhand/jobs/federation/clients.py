@@ -17,7 +17,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData
-from evenhand.jobs.federation.checkpointing import CheckpointManager, keeper, messages_of, own_secret
+from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, own_secret, training_runner
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
@@ -83,7 +83,7 @@ def client_program(
     own: PartyFile,
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
-    keeping: CheckpointManager | None = None,
+    checkpoints: CheckpointManager | None = None,
     secret: bytes | None = None,
 ) -> Program[ClientEnd]:
     """Return a client's program; see `party_program` for the other parameters.
@@ -91,9 +91,11 @@ def client_program(
     Parameters
     ----------
     secret
-        The client's own secret, for its noise; None takes the one from `keeping`.
+        The client's own secret, for its noise; None takes the one from `checkpoints`.
     """
-    return alone(_client(job, own, base, on_terms, lambda: secret or own_secret(keeping)), keeper(keeping))
+    return alone(
+        _client(job, own, base, on_terms, lambda: secret or own_secret(checkpoints)), training_runner(checkpoints)
+    )
 
 
 def _client(
@@ -133,10 +135,10 @@ def _counts(rows: EncodedRows, model: bytes) -> Summary:
 
 
 def clients_server_program(
-    job: ClientsJob, transcript: Callable[[], Transcript], keeping: CheckpointManager | None = None
+    job: ClientsJob, transcript: Callable[[], Transcript], checkpoints: CheckpointManager | None = None
 ) -> Program[dict[str, Any]]:
     """Return the server's program, which ends with the content of `result.json`. The server has no rows."""
-    return alone(_server(job, lambda: messages_of(transcript(), keeping)), keeper(keeping))
+    return alone(_server(job, lambda: messages_of(transcript(), checkpoints)), training_runner(checkpoints))
 
 
 def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, Any]]:

@@ -119,7 +119,7 @@ class FederationServer(Controller):
                 on_report=folder.report,
             )
             self._site = site
-            keeping = CheckpointManager(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
+            checkpoints = CheckpointManager(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
             with site, folder.recorded():
                 transport.open(site.arrived)
                 self.broadcast(
@@ -129,7 +129,7 @@ class FederationServer(Controller):
                     part = (
                         asking_program(*asked)
                         if asked
-                        else server_part(job, this_site, lambda: site.transcript, keeping)
+                        else server_part(job, this_site, lambda: site.transcript, checkpoints)
                     )
                     result = site.run(part)
                 self._wait_for_parties(parties, abort_signal)
@@ -205,12 +205,12 @@ class FederationParty(Executor):
                 stopped=lambda: bool(abort_signal.triggered),
                 on_report=folder.report,
             )
-            keeping = CheckpointManager(site, folder, parties, math.inf)
+            checkpoints = CheckpointManager(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
                 transport.open(site.arrived)
                 end: End | Answered
                 if asked is None:
-                    end = site.run(party_part(job, env, announcer(job, name), keeping))
+                    end = site.run(party_part(job, env, announcer(job, name), checkpoints))
                 else:
                     end = site.run(answering_program(*asked, own, env.base, announcer(job, name, scores=True)))
                 folder.finish(end.write(folder.folder))

@@ -21,7 +21,7 @@ def server_part(
     job: AnyJob,
     find: Callable[[], SiteEnv],
     transcript: Callable[[], Transcript],
-    keeping: CheckpointManager | None = None,
+    checkpoints: CheckpointManager | None = None,
 ) -> Program[dict[str, Any]]:
     """Return the server's program.
 
@@ -31,16 +31,16 @@ def server_part(
         Returns the file of the party that holds the labels, and its folder. Horizontal jobs do not call it.
     """
     if isinstance(job, ClientsJob):
-        return clients_server_program(job, transcript, keeping)
+        return clients_server_program(job, transcript, checkpoints)
     env = find()
-    return server_program(job, env.own, env.base, transcript, keeping)
+    return server_program(job, env.own, env.base, transcript, checkpoints)
 
 
 def party_part(
     job: AnyJob,
     env: SiteEnv,
     on_terms: Callable[[Terms], None] | None,
-    keeping: CheckpointManager | None = None,
+    checkpoints: CheckpointManager | None = None,
     secret: bytes | None = None,
 ) -> Program[End]:
     """Return the program of a party, client or dealer.
@@ -48,10 +48,10 @@ def party_part(
     Parameters
     ----------
     secret
-        A client's own secret; None takes the one from `keeping`.
+        A client's own secret; None takes the one from `checkpoints`.
     """
     if isinstance(job, ClientsJob):
-        return client_program(job, env.own, env.base, on_terms, keeping, secret)
+        return client_program(job, env.own, env.base, on_terms, checkpoints, secret)
     if env.own.party.role == "dealer":
-        return dealer_program(job, env.own, on_terms, keeping)
-    return party_program(job, env.own, env.base, on_terms, keeping)
+        return dealer_program(job, env.own, on_terms, checkpoints)
+    return party_program(job, env.own, env.base, on_terms, checkpoints)

@@ -35,7 +35,7 @@ from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.folder import RunFolder, is_run
 from evenhand.runtime.site import Site
-from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
+from evenhand.runtime.stateless_site import NEVER_AGAIN, StatelessSite
 from evenhand.training.run import one_blas_thread
 
 FindNodes: TypeAlias = Callable[[Grid, Iterable[str]], Mapping[str, int]]
@@ -148,7 +148,7 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, env: SiteEnv) -
     program = party_part(job, env, announcer(job, name) if new else None, secret=secret)
     peers = [one for one in (SERVER, *job.parts) if one != name]
     with one_blas_thread():
-        visit: VisitedSite[End] = VisitedSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)
+        visit: StatelessSite[End] = StatelessSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)
         with _folder(job, env, str(context.run_id), state) as side:
             side.transcript = visit.endpoint.transcript
             with side.recorded():

@@ -86,10 +86,10 @@ class SideFolder:
             )
         return found
 
-    def go_on(self, checkpoint: Checkpoint | None) -> float:
+    def resume_from(self, checkpoint: Checkpoint | None) -> float:
         """Cut the record back to a checkpoint; return the seconds that the run had taken by then."""
         new = len(self.transcript)
-        self._history, entries = self.folder.go_on(checkpoint)
+        self._history, entries = self.folder.resume_from(checkpoint)
         self._written = (len(self._history), len(entries))
         if checkpoint is not None:
             restore(self, checkpoint.states[""])

@@ -17,7 +17,7 @@ from evenhand.arrays import Matrix
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError
-from evenhand.jobs.federation.checkpointing import CheckpointManager, keeper, messages_of
+from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, training_runner
 from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
@@ -60,7 +60,7 @@ def party_program(
     own: PartyFile,
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
-    keeping: CheckpointManager | None = None,
+    checkpoints: CheckpointManager | None = None,
 ) -> Program[PartyEnd]:
     """Run a party's steps, then score the rows.
 
@@ -70,7 +70,7 @@ def party_program(
         Folder that relative paths in the party's file start from.
     on_terms
         Called with terms that the party's policy has accepted, before anything about its rows is sent.
-    keeping
+    checkpoints
         Takes checkpoints of the training.
     """
     name = own.party.name
@@ -95,7 +95,7 @@ def party_program(
         on_terms=on_terms,
         secret=fresh_masks(SECRET_WORDS),
     )
-    terms, model = yield from alone(steps, keeper(keeping))
+    terms, model = yield from alone(steps, training_runner(checkpoints))
     yield scoring_party(job, name, model, rows.matrix)
     require_unchanged({rows.owner: rows.seen})
     return PartyEnd(name, terms, rows.encoder, model)
@@ -106,7 +106,7 @@ def server_program(
     holder: PartyFile,
     base: Path,
     transcript: Callable[[], Transcript],
-    keeping: CheckpointManager | None = None,
+    checkpoints: CheckpointManager | None = None,
 ) -> Program[dict[str, Any]]:
     """Run the server's steps, then score the rows; return the content of `result.json`.
 
@@ -123,7 +123,7 @@ def server_program(
     _require_secret(job, holder)
     rows = ServerRows(table_rows(job, holder, base))
     steps = server_steps(draft_terms(job), rows, alignment_of(job))
-    terms, server, key = yield from alone(steps, keeper(keeping))
+    terms, server, key = yield from alone(steps, training_runner(checkpoints))
     told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
     # Release the solver's server: it holds large arrays that are no longer needed.
     del server
@@ -131,7 +131,7 @@ def server_program(
     yield scoring
     scores = scoring.scores
     del scoring
-    trained_with = messages_of(transcript(), keeping)
+    trained_with = messages_of(transcript(), checkpoints)
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
     result = vertical_result(terms.job, told, of_parts, rows.measured, trained_with)
     if (stated := label_statement(terms, key)) is not None:
@@ -207,7 +207,7 @@ def dealer_program(
     job: FederationJob,
     own: PartyFile,
     on_terms: Callable[[Terms], None] | None = None,
-    keeping: CheckpointManager | None = None,
+    checkpoints: CheckpointManager | None = None,
 ) -> Program[DealerEnd]:
     """Run the dealer's steps; see `party_program` for the parameters.
 
@@ -218,4 +218,4 @@ def dealer_program(
     if job.parts.get(name) != "dealer":
         raise JobError(f"{name} is not the dealer of this job, but its own file says so; change one of the two files")
     steps = dealer_steps(name, draft_terms(job), policy=own.policy.to_policy(), on_terms=on_terms)
-    return DealerEnd((yield from alone(steps, keeper(keeping))))
+    return DealerEnd((yield from alone(steps, training_runner(checkpoints))))

@@ -1,1 +1,1 @@
-"""Flower as transport: a server that lasts as long as a run, and parties that are visited."""
+"""Flower as transport: a long-lived server, and parties that run only while they handle a message."""

@@ -55,7 +55,7 @@ class GridPost:
         self._mail: dict[str, list[tuple[str, Content]]] = {name: [] for name in nodes}
         self.visits = dict.fromkeys(nodes, 0)
         self._tries = dict.fromkeys(nodes, 0)
-        self._under_way: dict[str, tuple[str, list[tuple[str, Content]]]] = {}
+        self._in_flight: dict[str, tuple[str, list[tuple[str, Content]]]] = {}
         """Receiver and packets of each message, by Flower's id of the message."""
         self._news = threading.Condition()
         self._over = False
@@ -96,17 +96,17 @@ class GridPost:
                         return
                     ready = self._ready()
                     if not ready:
-                        self._news.wait(_PAUSE if self._under_way else None)
+                        self._news.wait(_PAUSE if self._in_flight else None)
                 for name in ready:
                     self._set_out(name)
-                if self._under_way:
-                    for reply in self._grid.pull_messages(list(self._under_way)):
+                if self._in_flight:
+                    for reply in self._grid.pull_messages(list(self._in_flight)):
                         self._came_back(site, reply)
         except Exception as error:
             self.words[SERVER] = str(error) or repr(error)
 
     def _ready(self) -> list[str]:
-        busy = {name for name, _ in self._under_way.values()}
+        busy = {name for name, _ in self._in_flight.values()}
         waiting = (name for name, mail in self._mail.items() if name not in busy and name not in self.words)
         ready = [name for name in waiting if not all(only_acknowledges(content) for _, content in self._mail[name])]
         return ready[: self._at_once - len(busy)]
@@ -123,16 +123,16 @@ class GridPost:
         # Push messages one by one: several at once may be too large together.
         pushed = list(self._grid.push_messages([message]))
         if not pushed or not pushed[0]:
-            raise RunError(f"Flower did not take a message for {name} of {sum(len(one) for _, one in mail):,} bytes")
-        self._under_way[pushed[0]] = name, mail
+            raise RunError(f"Flower did not accept a message for {name} of {sum(len(one) for _, one in mail):,} bytes")
+        self._in_flight[pushed[0]] = name, mail
 
     def _came_back(self, site: Site, reply: Message) -> None:
-        name, mail = self._under_way.pop(reply.metadata.reply_to_message_id)
+        name, mail = self._in_flight.pop(reply.metadata.reply_to_message_id)
         if reply.has_error():
             self._failed(name, mail, f"{reply.error.reason or 'no reason given'} (code {reply.error.code})")
             return
         if reply.metadata.src_node_id != self._nodes[name]:
-            raise RunError(f"an answer of {name} came from another node than its own; it was refused")
+            raise RunError(f"refused an answer in the name of {name} from a node that is not its own")
         self.visits[name] += 1
         self._tries[name] = 0
         try:
@@ -166,10 +166,10 @@ def registered_nodes(grid: Grid, parties: Iterable[str]) -> dict[str, int]:
     missing = [name for name in parties if name not in found]
     if missing:
         raise RunError(
-            f"no node is there under the name of {', '.join(missing)}; register its key with: flwr supernode register "
-            "KEY --name NAME, and see whether its SuperNode runs"
+            f"no node is registered under the name of {', '.join(missing)}; register its key with: flwr supernode "
+            "register KEY --name NAME, and check that its SuperNode runs"
         )
     twice = [name for name in parties if len(found[name]) > 1]
     if twice:
-        raise RunError(f"{twice[0]} is the name of {len(found[twice[0]])} nodes; unregister those that are not its own")
+        raise RunError(f"{len(found[twice[0]])} nodes are registered as {twice[0]}; unregister all but one")
     return {name: found[name][0] for name in parties}

@@ -27,7 +27,7 @@ def to_records(packets: Iterable[tuple[str, Content]], **more: Any) -> RecordDic
 def packets_in(records: RecordDict) -> list[tuple[str, bytes]]:
     names, packets = value_in(records, "names", list), value_in(records, "packets", list)
     if len(names) != len(packets) or not all(isinstance(one, bytes) for one in packets):
-        raise ProtocolError("what arrived holds no packets; it was refused")
+        raise ProtocolError("refused a Flower message without packets")
     return [(str(name), one) for name, one in zip(names, packets, strict=True)]
 
 
@@ -35,7 +35,7 @@ def value_in(records: RecordDict, key: str, kind: type[Any]) -> Any:
     found = records.get(_NAME)
     value = found.get(key) if isinstance(found, ConfigRecord) else None
     if not isinstance(value, kind):
-        raise ProtocolError(f"what arrived does not say {key!r}; it was refused")
+        raise ProtocolError(f"refused a Flower message without {key!r}")
     return value
 
 

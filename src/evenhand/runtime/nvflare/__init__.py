@@ -1,1 +1,1 @@
-"""NVIDIA FLARE between organisations: it provides certificates, processes and transport; links and roles are ours."""
+"""Run between organisations on NVIDIA FLARE, which provides certificates, processes and transport."""

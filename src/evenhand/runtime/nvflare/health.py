@@ -31,7 +31,7 @@ def check_kit(kit: Path) -> list[KitFinding]:
     startup = kit / "startup"
     settings = next((startup / name for name in _SETTINGS if (startup / name).is_file()), None)
     if settings is None:
-        raise RunError(f"{kit} is no kit: its startup folder has none of {', '.join(_SETTINGS)}")
+        raise RunError(f"{kit} is not a start-up kit: its startup folder has none of {', '.join(_SETTINGS)}")
     whose = "server" if settings.name == "fed_server.json" else "client"
     findings = [_version(), _modes(kit), *_certificates(startup, whose)]
     if settings.name != "fed_admin.json":
@@ -48,7 +48,7 @@ def kit_name(kit: Path) -> str:
     """Return the name of the kit's owner, from its certificate."""
     path = next((kit / "startup").glob("*.crt"), None)
     if path is None:
-        raise RunError(f"{kit} is no kit: it has no certificate")
+        raise RunError(f"{kit} is not a start-up kit: it has no certificate")
     return _subject(_x509().load_pem_x509_certificate(path.read_bytes()))
 
 
@@ -158,5 +158,5 @@ def _x509() -> Any:
     try:
         from cryptography import x509
     except ModuleNotFoundError as error:
-        raise MissingExtraError("looking at kits", "nvflare") from error
+        raise MissingExtraError("checking kits", "nvflare") from error
     return x509

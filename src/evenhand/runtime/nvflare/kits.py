@@ -34,7 +34,7 @@ _STREAMS: Final = ("site_log_streamer", "log_receiver")
 def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path) -> list[Path]:
     """Make a kit for the server, one for each party and one for the admin, who submits jobs."""
     if out.exists() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty; kits hold keys and are never written over: choose another folder")
+        raise InputError(f"{out} is not empty; kits contain keys and are never overwritten: choose another folder")
     command = shutil.which("nvflare", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if command is None:
         raise MissingExtraError("provisioning", "nvflare")
@@ -111,18 +111,18 @@ def check_certificate(kit: Path) -> None:
 
     path = next((kit / "startup" / name for name in _CERTIFICATES if (kit / "startup" / name).is_file()), None)
     if path is None:
-        raise RunError(f"{kit} is no kit that evenhand made: it has no certificate in startup/")
+        raise RunError(f"{kit} is not a kit that evenhand made: it has no certificate in startup/")
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:
-        raise RunError(f"{path} holds no certificate: {error}") from error
+        raise RunError(f"{path} is not a valid certificate: {error}") from error
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
-        raise RunError(f"the certificate of {kit} has expired on {found.not_valid_after_utc:%Y-%m-%d}; get a new kit")
+        raise RunError(f"the certificate of {kit} expired on {found.not_valid_after_utc:%Y-%m-%d}; get a new kit")
     if now < found.not_valid_before_utc:
         raise RunError(
-            f"the certificate of {kit} counts from {found.not_valid_before_utc:%Y-%m-%d %H:%M} (UTC) on, and it is "
-            f"{now:%Y-%m-%d %H:%M}; see whether this machine's clock is right"
+            f"the certificate of {kit} is not valid before {found.not_valid_before_utc:%Y-%m-%d %H:%M} (UTC), but it "
+            f"is {now:%Y-%m-%d %H:%M}; check this machine's clock"
         )
 
 
@@ -133,7 +133,7 @@ def settle(kit: Path) -> None:
     """
     path = kit / "local" / "resources.json"
     if not path.is_file():
-        raise RunError(f"{kit} is no kit that evenhand made: it has no local/resources.json")
+        raise RunError(f"{kit} is not a kit that evenhand made: it has no local/resources.json")
     resources = json.loads(path.read_text(encoding="utf-8"))
     if "snapshot_persistor" not in resources:
         return

@@ -29,7 +29,7 @@ class RunningKit:
     def __init__(self, kit: Path, settings: Mapping[str, str], log: Path | None = None) -> None:
         start = kit / "startup" / "sub_start.sh"
         if not start.is_file():
-            raise RunError(f"{kit} is no kit of a server or party: it has no startup/sub_start.sh")
+            raise RunError(f"{kit} is not the kit of a server or party: it has no startup/sub_start.sh")
         check_certificate(kit)
         settle(kit)
         self._kit = kit.absolute()

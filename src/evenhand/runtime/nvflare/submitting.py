@@ -72,7 +72,7 @@ class Admin:
                 self.close()
                 if time.monotonic() > end:
                     raise LostError(
-                        f"the server of {self._kit} does not answer ({error}); does it run, and can it be reached?"
+                        f"the server of {self._kit} does not answer ({error}); check that it runs and can be reached"
                     ) from error
             time.sleep(1.0)
 
@@ -158,7 +158,7 @@ def wait_for_end(
         elif time.monotonic() - seen > _MUST_ANSWER:
             with contextlib.suppress(Exception):
                 admin.ask(lambda session: session.abort_job(job_id), patience=0.0)
-            raise LostError(f"job {job_id} is gone: the server was started again without it")
+            raise LostError(f"job {job_id} is lost: the server was restarted without it")
         time.sleep(1.0)
 
 
@@ -186,7 +186,7 @@ def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
         place = Path(admin.ask(lambda session: session.download_job_result(job_id, scratch)))
         found = next(iter(place.rglob(OUTCOME)), None)
         if found is None:
-            raise LostError(f"job {job_id} ended without a word; the logs of the server and of each site say more")
+            raise LostError(f"job {job_id} ended without a result; see the logs of the server and of each site")
         content: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     if "error" in content:
         kind = LostError if content["again"] else RunError
@@ -199,5 +199,5 @@ def parties_of(admin: Admin, job_id: str) -> list[str]:
     try:
         meta = admin.ask(lambda session: session.get_job_meta(job_id), patience=0.0)
     except LostError as error:
-        raise RunError(f"the server knows no run {job_id!r}, or does not answer ({error})") from error
+        raise RunError(f"the server does not know run {job_id!r}, or does not answer ({error})") from error
     return list(meta["mandatory_clients"])

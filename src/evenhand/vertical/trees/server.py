@@ -139,13 +139,13 @@ class TreesServer(Server):
         if len(self.answers) < len(self.parties):
             return ()
         answers = [self.answers.pop(place) for place in range(len(self.parties))]
-        go_on = {
+        handlers = {
             LEAVES.kind: self._combine,
             OFFER.kind: self._next_level,
             RELAY_LEAVES.kind: self._relay,
             RELAYED.kind: self._relayed,
         }
-        return go_on[self.awaited](answers)
+        return handlers[self.awaited](answers)
 
     def present(self) -> Point:
         return self.lagrangian.at(self.scores)

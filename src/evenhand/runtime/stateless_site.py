@@ -12,7 +12,7 @@ from typing import Final, Generic
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.state import State
-from evenhand.runtime.endpoint import Endpoint, Veto, nothing_is_kept
+from evenhand.runtime.endpoint import Endpoint, Veto, no_veto
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.packets import Content, packet_bytes
 from evenhand.runtime.site import Program, Result
@@ -22,7 +22,7 @@ NEVER_AGAIN: Final = LinkSettings(retry=_EVER, longest_retry=_EVER, ping=_EVER, 
 """Links over a transport that delivers everything or reports a failure: no retries, no pings."""
 
 
-class VisitedSite(Generic[Result]):
+class StatelessSite(Generic[Result]):
     """One visit.
 
     Parameters
@@ -51,7 +51,7 @@ class VisitedSite(Generic[Result]):
         program: Program[Result],
         now: float,
         state: State | None = None,
-        veto: Veto = nothing_is_kept,
+        veto: Veto = no_veto,
     ) -> None:
         self._endpoint = Endpoint(name, peers, NEVER_AGAIN, now, veto)
         self._program = program

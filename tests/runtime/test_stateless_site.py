@@ -16,7 +16,7 @@ from evenhand.protocol.state import State
 from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.packets import only_acknowledges
 from evenhand.runtime.site import Program
-from evenhand.runtime.visits import VisitedSite
+from evenhand.runtime.stateless_site import StatelessSite
 
 
 def alone(role: Role) -> Program[Role]:
@@ -41,7 +41,7 @@ class Messenger:
             self.visits += 1
             role = self.make()[name]
             peers = [one for one in self.mail if one != name]
-            site: VisitedSite[Role] = VisitedSite(name, peers, alone(role), float(self.visits), self.states[name])
+            site: StatelessSite[Role] = StatelessSite(name, peers, alone(role), float(self.visits), self.states[name])
             answer = site.visit(self.random.sample(mail, len(mail)))
             # What lasts goes by way of bytes.
             content = state_bytes(site.snapshot())
@@ -80,12 +80,12 @@ def test_a_state_of_something_else_is_refused() -> None:
     case = case_of("subspace")
     role: Any = case.make()["p0"]
     with pytest.raises(RunError, match="the state of the last visit is not one of this run"):
-        VisitedSite("p0", ["server"], alone(role), 0.0, {"roles": [["done"]], "role 0 done": True})
+        StatelessSite("p0", ["server"], alone(role), 0.0, {"roles": [["done"]], "role 0 done": True})
 
 
 def test_what_is_no_packet_is_refused_and_changes_nothing() -> None:
     case = case_of("subspace")
-    site = VisitedSite("p0", ["server", "p1", "p2"], alone(case.make()["p0"]), 0.0)
+    site = StatelessSite("p0", ["server", "p1", "p2"], alone(case.make()["p0"]), 0.0)
     before = state_bytes(site.snapshot())
     site.visit([("server", b"GET / HTTP/1.1"), ("stranger", b"")])
     assert len(site.endpoint.refused) == 2
@@ -95,5 +95,5 @@ def test_what_is_no_packet_is_refused_and_changes_nothing() -> None:
 def test_a_party_decides_what_leaves_it_when_it_is_visited() -> None:
     """A party of fedbcd is the first to speak."""
     role = case_of("fedbcd").make()["p0"]
-    with pytest.raises(RunError, match="p0 keeps what it was about to send to "):
-        VisitedSite("p0", ["server", "p1", "p2"], alone(role), 0.0, veto=lambda one: f"no {one.kind}").visit([])
+    with pytest.raises(RunError, match="p0's policy does not allow a message to "):
+        StatelessSite("p0", ["server", "p1", "p2"], alone(role), 0.0, veto=lambda one: f"no {one.kind}").visit([])

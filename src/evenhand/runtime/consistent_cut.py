@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from evenhand.protocol.messages import Message
-from evenhand.protocol.resuming import CHECKPOINT, CUTS, KEPT
+from evenhand.protocol.resuming import CHECKPOINT, CHECKPOINTING, SAVED
 from evenhand.protocol.roles import Role
 from evenhand.protocol.state import State
 
@@ -64,7 +64,7 @@ class CheckpointedRole:
         self.number, self._have, self._last = self.number + 1, frozenset(), now
 
     def hear(self, word: Message) -> None:
-        if word.kind == KEPT.kind and word.integer("number") == self.number:
+        if word.kind == SAVED.kind and word.integer("number") == self.number:
             self._have |= {word.sender}
 
 
@@ -98,7 +98,7 @@ class ConsistentCut:
                 continue
             if message.kind == CHECKPOINT.kind and message.integer("number") == self.number:
                 self._open.discard(message.sender)
-            elif not CUTS.has(message.kind):
+            elif not CHECKPOINTING.has(message.kind):
                 self.in_flight.append(message)
 
     @property
