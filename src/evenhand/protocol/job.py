@@ -200,6 +200,10 @@ class Job:
         Whether the job may use a level of `EXPERIMENTAL`, which is known to break.
     label_privacy
         The ε of randomised response, if labels leave their holder only as randomised responses. A mapping works too.
+    least_summed
+        Across clients with masks: the fewest clients in every sum that the server can form from all it learns,
+        differences of sums included. 1 accepts clients that drop out: a server that repeats a question without such a
+        client learns its answer.
     """
 
     solver: str = "auto"
@@ -216,6 +220,7 @@ class Job:
     protection: Protection = "auto"
     label_privacy: RandomizedResponse | None = None
     allow_experimental: bool = False
+    least_summed: int = 2
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -235,6 +240,8 @@ class Job:
             f"set allow_experimental = true in [job], or give {self.protection.title()}(allow_experimental=True)",
         )
         object.__setattr__(self, "label_privacy", RandomizedResponse.of(self.label_privacy))
+        if not (is_whole(self.least_summed) and self.least_summed >= 1):
+            raise InputError(f"least_summed is {self.least_summed!r}; it must be a whole number, at least 1")
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
         if not (is_whole(self.max_rounds) and self.max_rounds >= 1):

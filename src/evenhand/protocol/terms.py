@@ -259,6 +259,11 @@ class HorizontalTerms(Terms):
         return found
 
     @property
+    def noise_covers(self) -> bool:
+        """Whether every answer of training is clipped and has noise of its own, or a share of a sum's noise."""
+        return self.noise.get("noise_multiplier", 0.0) > 0
+
+    @property
     def epsilon(self) -> float | None:
         """The ε that all clients' messages together keep to; None if none is stated."""
         return self.noise.get("epsilon")
