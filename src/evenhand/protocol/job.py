@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from copy import copy
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, get_type_hints
 
@@ -113,11 +114,16 @@ def _adapters(options: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 def check_options(owner: str, options: type[Options], given: Mapping[str, Any]) -> Options:
     """Return the options as a dataclass; refuse unknown names. The dataclass refuses wrong values."""
-    known = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    check_option_names(owner, options, given)
+    return options(**given)
+
+
+def check_option_names(owner: str, options: type[Any], given: Mapping[str, Any]) -> None:
+    """Refuse names that are no fields of a dataclass."""
+    known = [field.name for field in fields(options)]
     for name in given:
         if name not in known:
             raise InputError(f"{owner} has no option {name!r}{near(name, known)}")
-    return options(**given)
 
 
 ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
@@ -269,13 +275,16 @@ class Job:
         found: Options = known[kind]
         return found
 
-    def resolved(self, solver: str, protection: Protection) -> Job:
-        """Return the job with its solver and protection named; options that were checked stay so."""
-        if (solver, protection) == (self.solver, self.protection):
+    def resolved(self, **named: Any) -> Job:
+        """Return the job with fields that were left open, such as the solver; nothing is checked twice."""
+        if all(getattr(self, name) == value for name, value in named.items()):
             return self
-        named = replace(self, solver=solver, protection=protection)
-        named.__dict__["_settings"] = self.__dict__.setdefault("_settings", {})
-        return named
+        found = copy(self)
+        found.__dict__.update(named)
+        if not named.keys() <= {"solver", "protection"}:
+            # Options may follow from the other fields.
+            found.__dict__.pop("_settings", None)
+        return found
 
     @property
     def finishes(self) -> bool:
