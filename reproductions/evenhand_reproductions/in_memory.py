@@ -20,6 +20,7 @@ from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, UpdateNoise
 from evenhand.horizontal.summaries import common_classes, common_shape, summarise
+from evenhand.privacy.key_exchange import Session, agree_here
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.job import Job, RuntimeName
@@ -107,6 +108,8 @@ class Holdings:
     parties: Mapping[str, PartyData]
     truth: LabelledRows | None = None
     """True labels and groups, if labels are private and their holder fits its part to the truth at the end."""
+    dealer: Session | None = None
+    """The dealer's secrets, once keys are agreed."""
 
     @classmethod
     def of(
@@ -162,8 +165,18 @@ class Holdings:
 
     def roles(self) -> tuple[Role, list[Role]]:
         """Build each participant's role from the terms and its data; participants without data come last."""
-        parties = [solver_roles.party(self.terms, name, own) for name, own in self.parties.items()]
-        return solver_roles.server(self.terms, self.server), [*parties, *solver_roles.helpers(self.terms)]
+        held = self.with_keys()
+        parties = [solver_roles.party(self.terms, name, own) for name, own in held.parties.items()]
+        return solver_roles.server(self.terms, held.server), [*parties, *solver_roles.helpers(self.terms, held.dealer)]
+
+    def with_keys(self) -> Holdings:
+        """Return the same with keys that all participants have agreed on, where the terms need them."""
+        if not self.terms.only_sums or self.server.session is not None:
+            return self
+        found = agree_here(tuple(self.terms.participants), self.terms.digest)
+        parties = {name: replace(own, session=found[name]) for name, own in self.parties.items()}
+        dealer = None if self.terms.dealer is None else found[self.terms.dealer]
+        return replace(self, server=replace(self.server, session=found[SERVER]), parties=parties, dealer=dealer)
 
 
 def train_clients(

@@ -33,7 +33,13 @@ def trained(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
     assert isinstance(content, FederationJob)
 
     def server(site: Site) -> Any:
-        return server_program(content, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript)
+        return server_program(
+            content,
+            read_party(paths["bank"]),
+            paths["bank"].parent,
+            lambda: site.transcript,
+            identity=paths["identity"],
+        )
 
     def party(name: str) -> Any:
         return lambda _: party_program(content, read_party(paths[name]), paths[name].parent)
@@ -112,7 +118,11 @@ def test_ids_of_two_kinds_are_told_apart_and_can_be_brought_together(tmp_path: P
         job = read_federation_job(paths["job"])
         assert isinstance(job, FederationJob)
         server = server_program(
-            job, read_party(paths["bank"]), paths["bank"].parent, lambda: network.sites["server"].transcript
+            job,
+            read_party(paths["bank"]),
+            paths["bank"].parent,
+            lambda: network.sites["server"].transcript,
+            identity=paths["identity"],
         )
         parties = {name: party_program(job, read_party(paths[name]), paths[name].parent) for name in PARTIES}
         network = Network()

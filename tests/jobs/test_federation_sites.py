@@ -26,7 +26,6 @@ from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import strata
 from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
-from evenhand.privacy.masks import SECRET_WORDS
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.packets import checksum
@@ -48,7 +47,9 @@ def programs(paths: dict[str, Path]) -> dict[str, Any]:
     job = read_federation_job(paths["job"])
 
     def server(site: Site) -> Any:
-        return server_program(job, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript)
+        return server_program(
+            job, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript, identity=paths["identity"]
+        )
 
     def party(name: str) -> Any:
         return lambda _: party_part(job, site_env(paths[name]), None)
@@ -194,7 +195,7 @@ def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float,
     if level == "dealer":
         assert isinstance(ends["notary"], DealerEnd)
         assert {entry.kind for entry in network.sites["notary"].transcript if entry.receiver == "notary"} == {
-            *("offer", "outcome", "joining", "next-triple")
+            *("offer", "outcome", "public-keys", "joining", "next-triple")
         }
 
 
@@ -228,12 +229,12 @@ def test_every_site_masks_by_secrets_of_its_own_and_by_those_it_shares_with_one_
     network = Network(0.05)
     ends = run(paths, network)
     assert ends["server"]["certificate"]["rounds"] == 1, ends
-    secrets = [own.secret for own in given if own.secret is not None]
-    assert len(secrets) == len(given) == len(PARTIES)
-    assert len(np.unique(np.concatenate(secrets))) == SECRET_WORDS * len(given)
-    shared = {own.pairs.name: own.pairs.seeds for own in given if own.pairs is not None}
-    assert len({seed for seeds in shared.values() for seed in seeds.values()}) == 3
-    assert all(shared[one][other] == shared[other][one] for one in PARTIES for other in shared[one])
+    sessions = {own.session.name: own.session for own in given if own.session is not None}
+    assert set(sessions) == set(PARTIES)
+    assert len({one.secret("x") for one in sessions.values()}) == 3
+    shared = {(one, two): sessions[one].seed(two, "x") for one in PARTIES for two in PARTIES if one != two}
+    assert len(set(shared.values())) == 3
+    assert all(shared[one, two] == shared[two, one] for one, two in shared)
     assert {"public-key", "public-keys"} <= {entry.kind for entry in network.sites["server"].transcript}
 
 

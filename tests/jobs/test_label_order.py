@@ -57,7 +57,7 @@ def programs(paths: Mapping[str, Path]) -> dict[str, Make]:
         return lambda _: party_part(job, site_env(paths[name]), None)
 
     def server(transcript: Callable[[], Transcript]) -> Program[Any]:
-        return server_program(job, own, paths[COPY].parent, transcript)
+        return server_program(job, own, paths[COPY].parent, transcript, identity=paths["identity"])
 
     return {"server": server, **{name: party(name) for name in job.parts}}
 

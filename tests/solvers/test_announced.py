@@ -76,7 +76,9 @@ def between_organisations(paths: dict[str, Path], runs: Path) -> tuple[dict[str,
 
         def server(site: Site) -> Any:
             checkpoints = CheckpointManager(site, folders["server"], others, 0.0)
-            return server_part(job, lambda: site_env(paths["bank"]), lambda: site.transcript, checkpoints)
+            return server_part(
+                job, lambda: site_env(paths["bank"]), lambda: site.transcript, checkpoints, paths["identity"]
+            )
 
         def other(name: str) -> Any:
             def told(terms: Terms) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tomli_w
+from support.federation import write_identities
 
 CLIENTS = ("north", "south", "west")
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
@@ -28,11 +29,11 @@ def write_clinics(folder: Path, job: dict[str, Any], **more: Any) -> dict[str, P
         frame.to_csv(folder / name / "table.csv", index=False)
         paths[name] = folder / name / "party.toml"
         own = {"name": name, "role": "client", "table": "table.csv"}
-        paths[name].write_text(tomli_w.dumps({"party": own}))
+        paths[name].write_text(tomli_w.dumps({"identity": "identity", "party": own}))
         sections.append({"name": name, "table": f"{name}/table.csv"})
     data = {"label": {"column": "sick", "positive": "yes"}, "sensitive": ["sex"], "id": "id"}
     content = {"job": {"split": "horizontal", "test_fraction": 0.2} | job, "data": data | more.pop("data", {}), **more}
     paths["job"], paths["together"] = folder / "job.toml", folder / "together.toml"
     paths["job"].write_text(tomli_w.dumps(content | {"client": [{"name": name} for name in CLIENTS]}))
     paths["together"].write_text(tomli_w.dumps(content | {"client": sections}))
-    return paths
+    return paths | write_identities(folder, CLIENTS)

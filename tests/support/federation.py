@@ -17,6 +17,9 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
+from evenhand.protocol.identity import make_identities
+from evenhand.protocol.roles import SERVER
+from evenhand.runtime.identityfiles import write_identity
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.site import Program, Site, Veto, no_veto
 
@@ -129,19 +132,27 @@ def write_shops(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("b
         if name == "bank":
             sections[name] |= {"label": {"column": "good", "positive": "yes"}, "sensitive": ["sex"]}
         paths[name] = own / "party.toml"
-        paths[name].write_text(tomli_w.dumps({"party": sections[name]}))
+        paths[name].write_text(tomli_w.dumps({"identity": "identity", "party": sections[name]}))
     members = [{"name": name, "role": section["role"]} for name, section in sections.items()]
     if job.get("protection") == "dealer":
         members.append({"name": "notary", "role": "dealer"})
         paths["notary"] = folder / "notary" / "party.toml"
         paths["notary"].parent.mkdir()
-        paths["notary"].write_text(tomli_w.dumps({"party": members[-1]}))
+        paths["notary"].write_text(tomli_w.dumps({"identity": "identity", "party": members[-1]}))
+    paths |= write_identities(folder, [one["name"] for one in members])
     paths["job"] = folder / "job.toml"
     paths["job"].write_text(tomli_w.dumps({"job": job, "party": members}))
     together = [section | {"table": f"{name}/table.csv"} for name, section in sections.items()]
     paths["together"] = folder / "together.toml"
     paths["together"].write_text(tomli_w.dumps({"job": job, "party": together}))
     return paths
+
+
+def write_identities(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Write everybody's identity beside its own file, and the server's, whose folder is returned as "identity"."""
+    for name, identity in make_identities([SERVER, *names]).items():
+        write_identity(folder / name / "identity", identity)
+    return {"identity": folder / SERVER / "identity"}
 
 
 def servers_copy(holder: Path) -> Path:

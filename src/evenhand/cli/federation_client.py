@@ -94,13 +94,14 @@ def start(
     kit: Path, party: Path | None, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
 ) -> RunningKit:
     """Start the process of a kit; the party's file is read first, so that a mistake in it starts nothing."""
-    from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, PARTY_FILE, RUNS, read_party
+    from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, IDENTITY, PARTY_FILE, RUNS, read_party
+    from evenhand.runtime.identityfiles import FOLDER
 
     try:
         from evenhand.runtime.nvflare.running import RunningKit
     except ModuleNotFoundError as error:
         raise MissingExtraError("a federation", "nvflare") from error
-    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds)}
+    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds), IDENTITY: str(kit.absolute() / FOLDER)}
     if party is not None:
         read_party(party)
         settings[PARTY_FILE] = str(party.absolute())

@@ -30,7 +30,6 @@ from evenhand.jobs.horizontal.tables import load_horizontal_tables
 from evenhand.jobs.parsing import read_toml
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
-from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import SentIds
@@ -210,11 +209,10 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
     rows = {name: _MadeUpRows(ids, seed, sensitive) for seed, name in enumerate(alignment.parties)}
     if between is None:
         return train_together(Together(steps_together(draft, rows, alignment)), runtime="messages").transcript
-    secret = fresh_masks(SECRET_WORDS)
     server = server_steps(draft, rows[alignment.holder], alignment)
     steps: dict[str, Steps[Any]] = {SERVER: _then_score(server, scoring_server(between, REHEARSED_ROWS))}
     for name, own in rows.items():
-        party = party_steps(name, draft, own, alignment, secret=secret)
+        party = party_steps(name, draft, own, alignment)
         steps[name] = _then_score(party, partial(scoring_party, between, name, matrix=own.matrix))
     if draft.dealer is not None:
         steps[draft.dealer] = dealer_steps(draft.dealer, draft)

@@ -88,6 +88,23 @@ class Role(ABC):
         """Return the first messages."""
         return ()
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the server may take a checkpoint now, before it sends what it has just answered.
+
+        Where masks are used, only between two rounds: nobody has sent half of a sum, and nothing is in flight. The
+        attempt that resumes from there has new masks.
+        """
+        return True
+
+    def resumed(self) -> Sends:
+        """Return the messages that a restored role sends at the beginning of a new attempt, in place of `start`.
+
+        The attempt has new keys, so whatever was agreed or sent once under the old ones is sent again here. Checkpoints
+        of runs with keys lie between two rounds (`at_rest`): no sum is half complete.
+        """
+        return ()
+
     def receive(self, message: Message) -> Sends:
         """Take one message and return any number of messages."""
         outcome = self.begin(message)

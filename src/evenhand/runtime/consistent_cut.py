@@ -1,16 +1,16 @@
 """Take checkpoints of a distributed run: a consistent state of all participants, though none sees all of them.
 
-The server starts a checkpoint. A participant that first hears of it saves its state, and announces that to all others
-before it sends anything else (Chandy and Lamport, 1985). Links keep the order of messages. So a message that arrives
-before its sender's announcement was sent before the sender saved its state. Messages in flight are saved with the
-state. Nothing is lost, and nothing is counted twice.
+The server starts a checkpoint; where masks are used, only between two rounds (`Role.at_rest`). A participant that first
+hears of it saves its state, and announces that to all others before it sends anything else (Chandy and Lamport, 1985).
+Links keep the order of messages. So a message that arrives before its sender's announcement was sent before the sender
+saved its state. Messages in flight are saved with the state. Nothing is lost, and nothing is counted twice.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from evenhand.protocol.messages import Message
@@ -25,7 +25,7 @@ class CheckpointStore(Protocol):
     def note(self) -> None:
         """Save the records so far, which belong to the checkpoint that starts."""
 
-    def keep(self, number: int, role: State, in_flight: Sequence[Message]) -> None:
+    def keep(self, cut: ConsistentCut) -> None:
         """Write a checkpoint, completely or not at all."""
 
 
@@ -57,7 +57,7 @@ class CheckpointedRole:
 
     def calls_for_one(self, words: Iterable[Message], now: float) -> bool:
         if self._parties:
-            return self._have == self._parties and now - self._last >= self._every
+            return self.role.at_rest and self._have == self._parties and now - self._last >= self._every
         return any(one.kind == CHECKPOINT.kind and one.integer("number") == self.number + 1 for one in words)
 
     def begin(self, now: float) -> None:
@@ -77,6 +77,8 @@ class ConsistentCut:
         State of its role.
     inbox
         Messages that have arrived, and that the role has not processed.
+    leaving
+        Messages that the role has returned, and that are sent after the checkpoint.
 
     Attributes
     ----------
@@ -84,9 +86,17 @@ class ConsistentCut:
         Messages that were sent to the role before the checkpoint, and that it has not processed.
     """
 
-    def __init__(self, number: int, state: State, peers: Iterable[str], inbox: Iterable[Message]) -> None:
+    def __init__(
+        self,
+        number: int,
+        state: State,
+        peers: Iterable[str],
+        inbox: Iterable[Message],
+        leaving: Iterable[Message] = (),
+    ) -> None:
         self.number = number
         self.state = state
+        self.leaving = list(leaving)
         self._open = set(peers)
         self.in_flight: list[Message] = []
         self.arrived(*inbox)

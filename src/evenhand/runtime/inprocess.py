@@ -126,6 +126,7 @@ class InProcess:
         self.scheduled = 0
         self.last_arrival: dict[tuple[str, str], float] = {}
         self.started = False
+        self._restored = False
 
     def run(self) -> None:
         """Start the roles if needed, and run until no event is left."""
@@ -133,6 +134,11 @@ class InProcess:
             self.started = True
             for name, mailbox in self.mailboxes.items():
                 self._after(name, mailbox, 0.0, mailbox.role.start())
+        elif self._restored:
+            for name, mailbox in self.mailboxes.items():
+                if not mailbox.role.done and (sends := mailbox.role.resumed()):
+                    self._send(self.time, name, sends)
+        self._restored = False
         while self.events:
             event = heapq.heappop(self.events)
             self.time, _, _, name, message = event
@@ -164,6 +170,7 @@ class InProcess:
                 f"the checkpoint has messages for {sorted(self.mailboxes)}, but the job has roles {sorted(names)}"
             )
         self.mailboxes = {name: self.mailboxes[name] for name in names}
+        self._restored = True
 
     def _has_turn(self, event: Event) -> bool:
         """Return whether an event without a message is its role's next turn; injected faults have other events."""

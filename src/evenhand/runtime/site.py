@@ -89,6 +89,7 @@ class Site:
         self._gone: set[str] = set()
         self._checkpointed: CheckpointedRole | None = None
         self._cut: ConsistentCut | None = None
+        self._leaving: Sequence[Message] = ()
         self._post = threading.Thread(target=self._carry, name=f"links of {name}", daemon=True)
 
     @property
@@ -200,7 +201,10 @@ class Site:
         give_back()
         checkpointed = self._checkpointed_as(role)
         if checkpointed is None or not checkpointed.begun:
-            self._after(role, role.start())
+            self._send(role.start())
+        else:
+            self._send([*role.resumed(), *self._leaving])
+            self._leaving = ()
         while not role.done:
             if checkpointed is not None:
                 self._mind_checkpoints(checkpointed)
@@ -221,9 +225,7 @@ class Site:
     def _is_called(self, role: Role) -> bool:
         """Return whether there is a message for the role, or one about checkpoints."""
         checkpointed = self._checkpointed_as(role)
-        about_checkpoints = checkpointed is not None and (
-            bool(self._endpoint.checkpoint_messages()) or self._begins(checkpointed)
-        )
+        about_checkpoints = checkpointed is not None and bool(self._endpoint.checkpoint_messages())
         return about_checkpoints or self._endpoint.has_mail(role)
 
     def _works(self, role: Role) -> bool:
@@ -245,6 +247,10 @@ class Site:
         return any(end.holds_up for peer, end in self._endpoint.ends.items() if peer not in self._gone)
 
     def _after(self, role: Role, sends: Sends) -> None:
+        checkpointed = self._checkpointed_as(role)
+        # Begun before the answer is sent, so that nobody has acted on it.
+        if self.name == SERVER and checkpointed is not None and not role.done and self._begins(checkpointed):
+            self._begin_checkpoint(checkpointed, sends)
         so_far = self.transcript.total_bytes
         self._send(sends)
         # Values under masks and encryption are kept for audits; there is none here.
@@ -267,7 +273,13 @@ class Site:
 
     # -- checkpoints
 
-    def keep(self, checkpointed: CheckpointedRole, in_flight: Sequence[Message] = (), seconds: float = 0.0) -> None:
+    def keep(
+        self,
+        checkpointed: CheckpointedRole,
+        in_flight: Sequence[Message] = (),
+        seconds: float = 0.0,
+        leaving: Sequence[Message] = (),
+    ) -> None:
         """Take checkpoints of one of the program's roles, at intervals or when other participants start one.
 
         Parameters
@@ -276,7 +288,10 @@ class Site:
             For a restored role: messages that had been sent to it, and that it had not handled.
         seconds
             Seconds that the run had taken by then.
+        leaving
+            Messages that it had returned, and that had not been sent.
         """
+        self._leaving = leaving
         with self._changing:
             self._checkpointed = checkpointed
             self._endpoint.resume_from(in_flight, seconds)
@@ -286,28 +301,32 @@ class Site:
         return self._checkpointed if self._checkpointed is not None and self._checkpointed.role is role else None
 
     def _begins(self, checkpointed: CheckpointedRole) -> bool:
-        return self._cut is None and checkpointed.calls_for_one(self._endpoint.checkpoint_messages(), time.monotonic())
+        with self._changing:
+            words = self._endpoint.checkpoint_messages()
+        return self._cut is None and checkpointed.calls_for_one(words, time.monotonic())
+
+    def _begin_checkpoint(self, checkpointed: CheckpointedRole, leaving: Sends = ()) -> None:
+        """Save the role's state, and announce that to all peers before anything else is sent."""
+        state = checkpointed.role.snapshot()
+        with self._changing:
+            checkpointed.begin(time.monotonic())
+            ends, waiting = self._endpoint.ends, self._endpoint.waiting
+            self._cut = ConsistentCut(checkpointed.number, state, ends, waiting, leaving)
+        checkpointed.store.note()
+        number = checkpointed.number
+        self._send([CHECKPOINT.message(self.name, peer, number=number) for peer in ends])
 
     def _mind_checkpoints(self, checkpointed: CheckpointedRole) -> None:
-        """Begin a checkpoint if it is time, and write it when all peers have answered."""
-        with self._changing:
-            begins = self._begins(checkpointed)
-            if begins:
-                checkpointed.begin(time.monotonic())
-                self._cut = ConsistentCut(
-                    checkpointed.number, checkpointed.role.snapshot(), self._endpoint.ends, self._endpoint.waiting
-                )
-        if begins:
-            checkpointed.store.note()
-            number = checkpointed.number
-            self._send([CHECKPOINT.message(self.name, peer, number=number) for peer in self._endpoint.ends])
+        """Begin a checkpoint if the server has, and write it when all peers have answered."""
+        if self.name != SERVER and self._begins(checkpointed):
+            self._begin_checkpoint(checkpointed)
         with self._changing:
             for word in self._endpoint.take_checkpoint_messages():
                 checkpointed.hear(word)
             complete = self._cut if self._cut is not None and self._cut.complete else None
         if complete is not None:
             self._cut = None
-            checkpointed.store.keep(complete.number, complete.state, complete.in_flight)
+            checkpointed.store.keep(complete)
             if self.name != SERVER:
                 self._send([SAVED.message(self.name, SERVER, number=complete.number)])
 

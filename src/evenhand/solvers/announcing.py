@@ -33,7 +33,7 @@ _SUMMARIES: Final = Vocabulary(agree.SUMMARY, agree.AGREED)
 
 def trained_with(solver: Solver[Any, Any], level: Protection) -> tuple[Vocabulary, ...]:
     """Return the messages of training at a level of protection, with the exchange of keys before it."""
-    keys = (key_exchange.VOCABULARY,) if solver.agrees_on_keys else ()
+    keys = (key_exchange.VOCABULARY,) if solver.agrees_on_keys or (solver.split, level) in _LAYERS else ()
     return *keys, solver.vocabulary, *_LAYERS.get((solver.split, level), ())
 
 
@@ -63,7 +63,10 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
         asked = terms.job.label_privacy
         after = [finishing.VOCABULARY] if asked is not None and asked.finish else []
         after.append(scoring.VOCABULARY)
-    yield from trained_with(solver, terms.job.protection)
+    messages = trained_with(solver, terms.job.protection)
+    if private_ids and key_exchange.VOCABULARY not in messages:
+        yield key_exchange.VOCABULARY
+    yield from messages
     yield from after
     yield from (resuming.CHECKPOINTING, resuming.VOCABULARY)
 

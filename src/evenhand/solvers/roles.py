@@ -11,6 +11,7 @@ from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
+from evenhand.privacy.key_exchange import Session
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
@@ -44,9 +45,9 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     return protected_party(terms, name, own, solver) if terms.only_sums else solver.participant(terms, name, own)
 
 
-def helpers(terms: VerticalTerms) -> list[Role]:
-    """Return the roles of participants without data: the dealer, if the terms have one."""
-    return [] if terms.dealer is None else [dealer(terms)]
+def helpers(terms: VerticalTerms, session: Session | None = None) -> list[Role]:
+    """Return the roles of participants without data: the dealer, where the terms have one, with its secrets."""
+    return [] if terms.dealer is None else [dealer(terms, session)]
 
 
 def solvers_server(role: Role) -> Server:
@@ -120,7 +121,7 @@ def vertical_terms(
     if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
         raise InputError(f"label_privacy needs exactly one active party, the label holder; there are {active}")
     everybody = _in_order(_with_dealer(participants, protection))
-    draft = VerticalTerms(job.resolved(solver=solver_name(job), protection=protection), everybody, 0)
+    draft = VerticalTerms(job.resolved(solver_name(job), protection), everybody, 0)
     return with_rows(draft, n_rows, groups, warm=warm)
 
 

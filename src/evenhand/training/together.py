@@ -1,10 +1,11 @@
 """The one path of every run: each participant is a generator of steps, and a driver runs the steps.
 
 A participant (the server, a party, a client, a dealer) has access to its own data only. Its generator, the **steps**,
-yields one of two things:
+yields one of three things:
 
 - a `Role`: its role in one exchange before or after training (enrol, align, agree, send labels, finish, score). The
   generator continues when the role is done, and reads the result from the role.
+- `AgreeOnKeys`: it needs keys that it shares with the others. The value of the ``yield`` expression is its `Session`.
 - one `Training`: its training stage. The value of the ``yield`` expression is the participant's result of training:
   a party gets its model, the server gets the solver's server.
 
@@ -27,10 +28,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from evenhand.errors import ProtocolError, RunError
+from evenhand.privacy.key_exchange import Attempt, KeyParty, KeyServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
+from evenhand.protocol.identity import Identity, make_identities
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms
 from evenhand.protocol.transcript import Transcript
@@ -67,7 +71,28 @@ class Training(ABC):
         """Yield everything that must be unchanged to resume this training: terms and data."""
 
 
-Steps: TypeAlias = Generator[Role | Training, Any, Result]
+@dataclass(frozen=True)
+class AgreeOnKeys:
+    """A participant's wish to agree on keys with all others; the driver knows its identity.
+
+    Attributes
+    ----------
+    name
+        The participant's name.
+    terms
+        The terms so far: they name the participants, and their digest is signed with the keys.
+    """
+
+    name: str
+    terms: Terms
+
+    def role(self, attempt: Attempt) -> KeyParty:
+        """Return the participant's role in the exchange."""
+        kind = KeyServer if self.name == SERVER else KeyParty
+        return kind(attempt, tuple(self.terms.participants), self.terms.digest)
+
+
+Steps: TypeAlias = Generator[Role | AgreeOnKeys | Training, Any, Result]
 """Steps of a participant: they yield roles and one training stage, and return the participant's result."""
 TrainingRunner: TypeAlias = Callable[[Role, Iterable[Any]], Program[None]]
 """Function that runs a training role at a site, with checkpoints; it takes the role and its `Training.identity`."""
@@ -78,13 +103,28 @@ def without_checkpoints(role: Role, _: Iterable[Any]) -> Program[None]:
     yield role
 
 
-def alone(steps: Steps[Result], run_training: TrainingRunner = without_checkpoints) -> Program[Result]:
+def without_identity() -> Attempt:
+    """Refuse to agree on keys: the site has no identity."""
+    raise RunError(
+        "this run needs keys that participants sign, and this site has no identity; make one with evenhand identity, "
+        "or with new start-up kits, and name its folder in the party's file: identity = ..."
+    )
+
+
+def alone(
+    steps: Steps[Result],
+    run_training: TrainingRunner = without_checkpoints,
+    attempt: Callable[[], Attempt] = without_identity,
+) -> Program[Result]:
     """Turn a participant's steps into the sequence of roles that a separate site runs.
 
     Parameters
     ----------
     run_training
         Runs the training role, for instance with checkpoints.
+    attempt
+        Begins an attempt: returns the participant's identity and the number of the attempt. Called only if the
+        participants agree on keys.
     """
     answer: Any = None
     with closing(steps):
@@ -100,6 +140,10 @@ def alone(steps: Steps[Result], run_training: TrainingRunner = without_checkpoin
                 yield from run_training(role, step.identity())
                 answer = step.outcome(role)
                 del role
+            elif isinstance(step, AgreeOnKeys):
+                keys = step.role(attempt())
+                yield keys
+                answer = keys.session
             else:
                 yield step
             # A finished role may hold large messages: release it before the next one is created.
@@ -125,6 +169,7 @@ class Together(Generic[Stage]):
         self._steps = dict(steps)
         self._at: dict[str, Role | Training] = {}
         self._ends: dict[str, Any] = {}
+        self._identities: dict[str, Identity] = {}
         self._stages: Mapping[str, Stage] | None = None
 
     def to_training(self) -> Mapping[str, Stage]:
@@ -166,19 +211,26 @@ class Together(Generic[Stage]):
         }
         with one_blas_thread():
             InProcess([server, *others.values()], transcript=self.transcript).run()
-        names = [*others, SERVER]
-        del server, others, waiting
+        taking_part = {**others, SERVER: server}
+        answers = {name: one.session if isinstance(one, KeyParty) else None for name, one in taking_part.items()}
+        del server, others, waiting, taking_part
         # The server comes last: errors of participants about their own data are more precise.
-        for name in names:
-            self._advance(name)
+        for name, answer in answers.items():
+            self._advance(name, answer)
 
     def _advance(self, name: str, answer: Any = None) -> None:
         """Advance a participant to its next step, or to its end."""
         self._at.pop(name, None)
         try:
-            self._at[name] = self._steps[name].send(answer)
+            step = self._steps[name].send(answer)
         except StopIteration as end:
             self._ends[name] = end.value
+            return
+        if isinstance(step, AgreeOnKeys):
+            # Everybody is in this process, so identities need to last no longer than the run.
+            self._identities = self._identities or make_identities(self._steps)
+            step = step.role(Attempt(self._identities[name]))
+        self._at[name] = step
 
 
 def accepted_terms(role: EnrolParty, kind: type[AnyTerms]) -> AnyTerms:

@@ -4,10 +4,10 @@ Each takes the draft terms and a source of its own data; see `training/together.
 
     server                          party k                          dealer
     offer the draft terms           accept or refuse                 accept or refuse
+    agree on keys                   agree on keys                    agree on keys (where messages are hidden)
     find the common rows            send ids, take common rows
     read labels, offer the terms    accept or refuse                 accept or refuse
     send labels to further active parties
-    pass on public keys             draw a key (solvers that hide messages between parties)
     train                           train                            train
     send joint scores               the label holder fits its own part to the true labels (`finish`)
 """
@@ -18,9 +18,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.binding import compared_groups
@@ -28,8 +26,7 @@ from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import RunError
 from evenhand.models.base import Scorer
-from evenhand.privacy.key_exchange import KeyParty, KeyServer
-from evenhand.privacy.pairwise import PairwiseMasks
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.agree import LabelParty, LabelServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
@@ -37,7 +34,7 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms, VerticalTerms, group_name
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.roles import with_rows
-from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
+from evenhand.training.together import AgreeOnKeys, Steps, Training, accepted_terms, check_enrolled
 from evenhand.training.vertical_sources import Alignment, LabelsHere, LabelSource, PartySource
 from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import PartyData, ServerData, answered
@@ -53,13 +50,15 @@ class VerticalTraining(Training):
     terms: VerticalTerms
     name: str
     own: ServerData | PartyData | None
+    session: Session | None = None
+    """The dealer's secrets; those of others are with their data."""
 
     def role(self) -> Role:
         if isinstance(self.own, ServerData):
             return solver_roles.server(self.terms, self.own)
         if isinstance(self.own, PartyData):
             return solver_roles.party(self.terms, self.name, self.own)
-        (dealer,) = solver_roles.helpers(self.terms)
+        (dealer,) = solver_roles.helpers(self.terms, self.session)
         return dealer
 
     def outcome(self, role: Role) -> Server | Scorer | None:
@@ -106,6 +105,8 @@ def train_as_party(
     truth
         At the label holder: the true labels and groups.
     """
+    if terms.only_sums and own.session is None:
+        own = replace(own, session=(yield AgreeOnKeys(name, terms)))
     model: Scorer = yield VerticalTraining(terms, name, own)
     if truth is not None and terms.job.finishes:
         yield FinishParty(terms, model, truth)
@@ -114,15 +115,19 @@ def train_as_party(
 
 def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> Steps[TrainedServer]:
     """Train; with label privacy and `finish`, then send the joint scores to the label holder."""
+    if terms.only_sums and own.session is None:
+        own = replace(own, session=(yield AgreeOnKeys(SERVER, terms)))
     server: Server = yield VerticalTraining(terms, SERVER, own)
     if terms.job.finishes:
         yield FinishServer(terms, server.present().scores)
     return TrainedServer(terms, server, key)
 
 
-def train_as_dealer(terms: VerticalTerms, name: str) -> Steps[None]:
+def train_as_dealer(terms: VerticalTerms, name: str, session: Session | None = None) -> Steps[None]:
     """Send random numbers to the others while they train."""
-    yield VerticalTraining(terms, name, None)
+    if session is None:
+        session = yield AgreeOnKeys(name, terms)
+    yield VerticalTraining(terms, name, None, session)
 
 
 # -- from the draft terms to the trained model
@@ -136,7 +141,7 @@ def party_steps(
     *,
     policy: Policy = anything,
     on_terms: Callable[[Terms], None] | None = None,
-    secret: NDArray[np.uint64] | None = None,
+    simulated: bool = False,
 ) -> Steps[TrainedParty]:
     """Run the steps of a party.
 
@@ -148,13 +153,13 @@ def party_steps(
         The party's own rule on terms.
     on_terms
         Called with terms that the policy has accepted, before anything about the party's rows is sent.
-    secret
-        Secret from which the party draws its masks. None is for simulations in one process: masks follow from the
-        job's seed, and parties exchange no keys.
+    simulated
+        Whether everybody is in this process: VFB² then simulates its masks, and ids need no protection.
     """
     accepted = yield from _enrolled(name, draft, policy)
     if on_terms is not None:
         on_terms(accepted)
+    session = yield from _session(name, accepted, alignment, simulated)
     aligned = alignment.party(name, source.ids())
     yield aligned
     if aligned.places is None:
@@ -176,8 +181,7 @@ def party_steps(
         assert told.labels is not None
         known = LabelledRows(told.labels, _groups(terms, told.codes))
     columns = source.columns()
-    pairs = None if secret is None else (yield from _pairs(terms, name))
-    own = PartyData(columns.matrix, columns.weights, known, columns.categorical, secret, pairs=pairs)
+    own = PartyData(columns.matrix, columns.weights, known, columns.categorical, session=session)
     return (yield from train_as_party(terms, name, own, truth))
 
 
@@ -194,13 +198,14 @@ def server_steps(
     Parameters
     ----------
     simulated
-        Whether all participants are in this process: parties then exchange no keys.
+        See `party_steps`.
     start
         Returns the multipliers of an earlier run to start from, or None; called once rows are aligned.
     """
     offered = EnrolServer(draft)
     yield offered
     check_enrolled(offered)
+    session = yield from _session(SERVER, draft, alignment, simulated)
     found = alignment.server()
     yield found
     if found.problem:
@@ -218,10 +223,15 @@ def server_steps(
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, truth.labels, group_codes(frame, attributes))
     del frame
-    if not simulated and solver_roles.solver_of(terms).agrees_on_keys:
-        yield KeyServer(terms.names)
     said = answered(terms, truth, key)
-    own = ServerData(said.labels, said.groups, multipliers, sample_weight=said.sample_weight, answers=said.answers)
+    own = ServerData(
+        said.labels,
+        said.groups,
+        multipliers,
+        sample_weight=said.sample_weight,
+        answers=said.answers,
+        session=session,
+    )
     return (yield from train_as_server(terms, own, key))
 
 
@@ -236,8 +246,9 @@ def dealer_steps(
     accepted = yield from _enrolled(name, draft, policy)
     if on_terms is not None:
         on_terms(accepted)
+    session = yield AgreeOnKeys(name, accepted)
     terms = yield from _enrolled(name, accepted, policy)
-    yield from train_as_dealer(terms, name)
+    yield from train_as_dealer(terms, name, session)
     return terms
 
 
@@ -257,7 +268,7 @@ def steps_together(
         See `server_steps`.
     """
     server = server_steps(draft, LabelsHere(rows[alignment.holder]), alignment, simulated=True, start=start)
-    parties = {name: party_steps(name, draft, own, alignment) for name, own in rows.items()}
+    parties = {name: party_steps(name, draft, own, alignment, simulated=True) for name, own in rows.items()}
     dealer = {} if draft.dealer is None else {draft.dealer: dealer_steps(draft.dealer, draft)}
     return {SERVER: server, **parties, **dealer}
 
@@ -269,13 +280,13 @@ def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[Vertical
     return accepted_terms(enrolling, VerticalTerms)
 
 
-def _pairs(terms: VerticalTerms, name: str) -> Steps[PairwiseMasks | None]:
-    """Exchange keys with each other party, if the solver hides the messages between parties."""
-    if not solver_roles.solver_of(terms).agrees_on_keys:
+def _session(name: str, terms: VerticalTerms, alignment: Alignment, simulated: bool) -> Steps[Session | None]:
+    """Agree on keys with all others, where something is hidden from the server or from each other."""
+    hidden = solver_roles.solver_of(terms).agrees_on_keys or alignment.how == "private"
+    if not terms.only_sums and (simulated or not hidden):
         return None
-    keys = KeyParty(name, terms.names, terms.digest.encode())
-    yield keys
-    return keys.masks
+    session: Session = yield AgreeOnKeys(name, terms)
+    return session
 
 
 def _attributes(terms: VerticalTerms) -> list[str]:

@@ -11,7 +11,6 @@ from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Matrix
 from evenhand.constraints.binding import bind_inequalities, compared_groups
@@ -24,7 +23,7 @@ from evenhand.errors import DataError, DivergenceError, InputError, ProtocolErro
 from evenhand.models.base import PartyModel, Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
-from evenhand.privacy.pairwise import PairwiseMasks
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower
@@ -56,9 +55,10 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class ServerData(LabelledRows):
-    """Labels and groups that the server holds, and the multipliers of an earlier run, if any."""
+    """Labels and groups that the server holds, the multipliers of an earlier run, if any, and the server's secrets."""
 
     multipliers: Array | None = None
+    session: Session | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,19 +75,16 @@ class PartyData:
         Labels and groups, if the party is active.
     categorical
         Indices of the columns that hold category codes, for models that use the codes directly (trees).
-    secret
-        Secret from which the party draws its masks: four words that nobody else knows. None in simulation: masks then
-        follow from the job's seed, so that runs can be repeated message for message.
-    pairs
-        Secrets shared with each of the other parties, if the parties have agreed on keys.
+    session
+        Secrets of the party in this attempt, if participants have agreed on keys. Without them VFB² is simulated: its
+        masks follow from the job's seed, so that runs can be repeated message for message.
     """
 
     matrix: Matrix
     weights: Array | None = None
     known: LabelledRows | None = None
     categorical: tuple[int, ...] = ()
-    secret: NDArray[np.uint64] | None = None
-    pairs: PairwiseMasks | None = field(default=None, kw_only=True)
+    session: Session | None = field(default=None, kw_only=True)
 
 
 def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:

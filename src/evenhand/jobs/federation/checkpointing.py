@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from evenhand.errors import RunError
 from evenhand.jobs.federation.folders import SideFolder
+from evenhand.privacy.key_exchange import Attempt
 from evenhand.protocol import measuring, resuming, scoring
 from evenhand.protocol.resuming import CHECKPOINTING, ResumeParty, ResumeServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.consistent_cut import CheckpointedRole
 from evenhand.runtime.files import write_bytes
+from evenhand.runtime.identityfiles import AttemptFile, read_identity
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
-from evenhand.training.together import TrainingRunner, without_checkpoints
+from evenhand.training.together import TrainingRunner, without_checkpoints, without_identity
 
 _NOT_OF_TRAINING: Final = (CHECKPOINTING, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
 
@@ -29,9 +33,12 @@ class CheckpointManager:
         All participants but the server.
     every
         Minimum seconds between two checkpoints. Only the server uses it, because the server requests checkpoints.
+    run
+        Name of the run, the same for all participants.
     """
 
-    def __init__(self, site: Site, folder: SideFolder, parties: Sequence[str], every: float) -> None:
+    def __init__(self, site: Site, folder: SideFolder, parties: Sequence[str], every: float, run: str = "") -> None:
+        self.run = run
         self._site = site
         self._folder = folder
         self._parties = parties
@@ -49,6 +56,10 @@ class CheckpointManager:
         if not path.exists():
             write_bytes(path, os.urandom(32), private=True)
         return path.read_bytes()
+
+    def attempts(self) -> AttemptFile:
+        """Return the numbers of attempts at this run, which only rise."""
+        return AttemptFile(self._folder.folder.path / "attempts.json")
 
     def trained(self, role: Role, identity: str) -> Program[None]:
         """Run the training role to its end; a resumed run starts from the newest checkpoint that all participants have.
@@ -70,7 +81,7 @@ class CheckpointManager:
         checkpointed = CheckpointedRole(role, self._folder, number, self._parties if at_server else (), self._every)
         if number:
             role.restore(found[number].states[role.name])
-        self._site.keep(checkpointed, self._folder.in_flight, seconds)
+        self._site.keep(checkpointed, self._folder.in_flight, seconds, self._folder.leaving)
         del found
         yield role
 
@@ -78,6 +89,28 @@ class CheckpointManager:
 def own_secret(checkpoints: CheckpointManager | None) -> bytes:
     """Return this participant's own secret, which stays the same when the run is resumed."""
     return os.urandom(32) if checkpoints is None else checkpoints.secret()
+
+
+def new_attempt(name: str, identity: Path | None, checkpoints: CheckpointManager | None, run: str = "") -> Attempt:
+    """Begin an attempt at a run: read the identity, and count.
+
+    Parameters
+    ----------
+    identity
+        Folder of the participant's identity.
+    run
+        Name of the run, if it is not kept.
+    """
+    if identity is None:
+        return without_identity()
+    own = read_identity(identity)
+    if own.name != name:
+        raise RunError(f"{identity} is the identity of {own.name}, not of {name}; name the right folder")
+    if checkpoints is None:
+        return Attempt(own, run)
+    attempts = checkpoints.attempts()
+    seen = attempts.numbers
+    return Attempt(own, checkpoints.run, attempts.begin(name), seen, attempts.record)
 
 
 def training_runner(checkpoints: CheckpointManager | None) -> TrainingRunner:

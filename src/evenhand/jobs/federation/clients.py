@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,21 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData
-from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, own_secret, training_runner
+from evenhand.jobs.federation.checkpointing import (
+    CheckpointManager,
+    messages_of,
+    new_attempt,
+    own_secret,
+    training_runner,
+)
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
-from evenhand.jobs.federation.files import ClientsJob, PartyFile
+from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
 from evenhand.jobs.tables import Labels
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.protocol.transcript import Transcript
@@ -85,6 +93,7 @@ def client_program(
     on_terms: Callable[[Terms], None] | None = None,
     checkpoints: CheckpointManager | None = None,
     secret: bytes | None = None,
+    run: str = "",
 ) -> Program[ClientEnd]:
     """Return a client's program; see `party_program` for the other parameters.
 
@@ -93,9 +102,9 @@ def client_program(
     secret
         The client's own secret, for its noise; None takes the one from `checkpoints`.
     """
-    return alone(
-        _client(job, own, base, on_terms, lambda: secret or own_secret(checkpoints)), training_runner(checkpoints)
-    )
+    steps = _client(job, own, base, on_terms, lambda: secret or own_secret(checkpoints))
+    attempt = partial(new_attempt, own.party.name, identity_folder(own.identity, base), checkpoints, run)
+    return alone(steps, training_runner(checkpoints), attempt)
 
 
 def _client(
@@ -135,10 +144,15 @@ def _counts(rows: EncodedRows, model: bytes) -> Summary:
 
 
 def clients_server_program(
-    job: ClientsJob, transcript: Callable[[], Transcript], checkpoints: CheckpointManager | None = None
+    job: ClientsJob,
+    transcript: Callable[[], Transcript],
+    checkpoints: CheckpointManager | None = None,
+    identity: Path | None = None,
+    run: str = "",
 ) -> Program[dict[str, Any]]:
     """Return the server's program, which ends with the content of `result.json`. The server has no rows."""
-    return alone(_server(job, lambda: messages_of(transcript(), checkpoints)), training_runner(checkpoints))
+    attempt = partial(new_attempt, SERVER, identity_folder(identity, Path()), checkpoints, run)
+    return alone(_server(job, lambda: messages_of(transcript(), checkpoints)), training_runner(checkpoints), attempt)
 
 
 def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, Any]]:

@@ -103,8 +103,9 @@ class FederationServer(Controller):
         job = _parsed(self.job) if asked is None else asked[1]
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
         transport = FlareTransport(fl_ctx.get_engine(), job_id, parties)
+        run = self.resume or job_id
         with side_folder(
-            run_place(runs, self.resume or job_id, at_server=True),
+            run_place(runs, run, at_server=True),
             SERVER,
             job,
             None,
@@ -119,7 +120,9 @@ class FederationServer(Controller):
                 on_report=folder.report,
             )
             self._site = site
-            checkpoints = CheckpointManager(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
+            checkpoints = CheckpointManager(
+                site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0), run
+            )
             with site, folder.recorded():
                 transport.open(site.arrived)
                 self.broadcast(
@@ -196,7 +199,8 @@ class FederationParty(Executor):
                 f"this start-up kit belongs to {fl_ctx.get_identity_name()}, but the party file belongs to {name}"
             )
         transport = FlareTransport(fl_ctx.get_engine(), job_id, peers_of(name, parties))
-        with side_folder(run_place(env.runs, self.resume or job_id), name, job, env, bool(self.resume)) as folder:
+        run = self.resume or job_id
+        with side_folder(run_place(env.runs, run), name, job, env, bool(self.resume)) as folder:
             site = Site(
                 name,
                 peers_of(name, parties),
@@ -205,7 +209,7 @@ class FederationParty(Executor):
                 stopped=lambda: bool(abort_signal.triggered),
                 on_report=folder.report,
             )
-            checkpoints = CheckpointManager(site, folder, parties, math.inf)
+            checkpoints = CheckpointManager(site, folder, parties, math.inf, run)
             with site, folder.recorded(), one_blas_thread():
                 transport.open(site.arrived)
                 end: End | Answered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from evenhand.jobs.federation.checkpointing import CheckpointManager
@@ -22,6 +23,8 @@ def server_part(
     find: Callable[[], SiteEnv],
     transcript: Callable[[], Transcript],
     checkpoints: CheckpointManager | None = None,
+    identity: Path | None = None,
+    run: str = "",
 ) -> Program[dict[str, Any]]:
     """Return the server's program.
 
@@ -29,11 +32,15 @@ def server_part(
     ----------
     find
         Returns the file of the party that holds the labels, and its folder. Horizontal jobs do not call it.
+    identity
+        Folder of the server's own identity; None is that of its start-up kit.
+    run
+        Name of the run, where `checkpoints` does not know it.
     """
     if isinstance(job, ClientsJob):
-        return clients_server_program(job, transcript, checkpoints)
+        return clients_server_program(job, transcript, checkpoints, identity, run)
     env = find()
-    return server_program(job, env.own, env.base, transcript, checkpoints)
+    return server_program(job, env.own, env.base, transcript, checkpoints, identity, run)
 
 
 def party_part(
@@ -42,6 +49,7 @@ def party_part(
     on_terms: Callable[[Terms], None] | None,
     checkpoints: CheckpointManager | None = None,
     secret: bytes | None = None,
+    run: str = "",
 ) -> Program[End]:
     """Return the program of a party, client or dealer.
 
@@ -49,9 +57,11 @@ def party_part(
     ----------
     secret
         A client's own secret; None takes the one from `checkpoints`.
+    run
+        Name of the run, where `checkpoints` does not know it.
     """
     if isinstance(job, ClientsJob):
-        return client_program(job, env.own, env.base, on_terms, checkpoints, secret)
+        return client_program(job, env.own, env.base, on_terms, checkpoints, secret, run)
     if env.own.party.role == "dealer":
-        return dealer_program(job, env.own, on_terms, checkpoints)
-    return party_program(job, env.own, env.base, on_terms, checkpoints)
+        return dealer_program(job, env.own, env.base, on_terms, checkpoints, run)
+    return party_program(job, env.own, env.base, on_terms, checkpoints, run)

@@ -29,6 +29,8 @@ PARTY_FILE: Final = "EVENHAND_PARTY_FILE"
 """Environment variable with the path of a site's own file; at the server, the file of the label holder."""
 RUNS: Final = "EVENHAND_RUNS"
 """Environment variable with the folder of a site's runs."""
+IDENTITY: Final = "EVENHAND_IDENTITY"
+"""Environment variable with the folder of a site's identity; at the server, of the server's own."""
 CHECKPOINT_SECONDS: Final = "EVENHAND_CHECKPOINT_SECONDS"
 """Environment variable of the server: minimum seconds between two checkpoints."""
 
@@ -162,6 +164,11 @@ class PolicySection(Strict):
 class PartyFile(Strict):
     """A participant's own file: its table, the table's columns, and its policy on jobs."""
 
+    identity: str | None = key(
+        "Folder with this participant's identity, made by `evenhand identity make`; start-up kits have one.",
+        "identity",
+        None,
+    )
     party: OwnSection
     policy: PolicySection = Field(default_factory=PolicySection)
 
@@ -296,6 +303,12 @@ def this_site() -> SiteEnv:
             f"{PARTY_FILE} to the file"
         )
     return site_env(Path(path), os.environ.get(RUNS))
+
+
+def identity_folder(given: str | Path | None, base: Path) -> Path | None:
+    """Return the folder of a site's identity: the one its file names, or that of its start-up kit."""
+    found = given or os.environ.get(IDENTITY)
+    return None if not found else base / found
 
 
 def site_env(path: Path, runs: str | None = None) -> SiteEnv:

@@ -44,7 +44,10 @@ _PATIENCE: Final = 60.0
 
 
 def server_app(
-    job: str, find_nodes: FindNodes = registered_nodes, find: Callable[[], SiteEnv] = this_site
+    job: str,
+    find_nodes: FindNodes = registered_nodes,
+    find: Callable[[], SiteEnv] = this_site,
+    identity: Path | None = None,
 ) -> ServerApp:
     """Return the server's app for a job, which is given as the text of its file.
 
@@ -54,11 +57,13 @@ def server_app(
         Returns the node of each participant.
     find
         Returns the site environment with the label holder's file. Horizontal jobs have none.
+    identity
+        Folder of the server's own identity; None is the one that the environment names.
     """
 
     def main(grid: Grid, context: Context) -> None:
         at_once = int(context.run_config.get(AT_ONCE, 0))
-        result = _serve(_parsed(job), grid, str(context.run_id), at_once, find_nodes, find)
+        result = _serve(_parsed(job), grid, str(context.run_id), at_once, find_nodes, find, identity)
         console = Console(markup=False, emoji=False)
         for table in result_tables(for_submitter(_parsed(job), result)):
             console.print(table)
@@ -92,7 +97,13 @@ def _parsed(job: str) -> AnyJob:
 
 
 def _serve(
-    job: AnyJob, grid: Grid, run: str, at_once: int, find_nodes: FindNodes, find: Callable[[], SiteEnv]
+    job: AnyJob,
+    grid: Grid,
+    run: str,
+    at_once: int,
+    find_nodes: FindNodes,
+    find: Callable[[], SiteEnv],
+    identity: Path | None,
 ) -> dict[str, Any]:
     post = GridPost(grid, wait_for_nodes(grid, list(job.parts), find_nodes), at_once)
     runs = Path(os.environ.get(RUNS) or "runs") if isinstance(job, ClientsJob) else find().runs
@@ -108,7 +119,7 @@ def _serve(
         folder.transcript = site.transcript
         with folder.recorded(), post.serves(site), site, one_blas_thread():
             try:
-                result = site.run(server_part(job, find, lambda: site.transcript))
+                result = site.run(server_part(job, find, lambda: site.transcript, identity=identity, run=run))
             except EvenhandError as error:
                 # Report the participant that stopped first: the others stopped because of it.
                 why = "; ".join(f"{name}: {word}" for name, word in post.words.items()) or str(error)
@@ -145,7 +156,7 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, env: SiteEnv) -
     # Terms are shown once: only while the first role, which receives them, is still running.
     new = state is None or state["roles"] == 1
     secret = os.urandom(32) if state is None else bytes.fromhex(state["secret"])
-    program = party_part(job, env, announcer(job, name) if new else None, secret=secret)
+    program = party_part(job, env, announcer(job, name) if new else None, secret=secret, run=str(context.run_id))
     peers = [one for one in (SERVER, *job.parts) if one != name]
     with one_blas_thread():
         visit: StatelessSite[End] = StatelessSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)

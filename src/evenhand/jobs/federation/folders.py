@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -12,9 +12,10 @@ from evenhand.errors import RunError
 from evenhand.jobs.federation.files import AnyJob, SiteEnv
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Report
-from evenhand.protocol.state import State, restore, snapshot
+from evenhand.protocol.state import restore, snapshot
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
+from evenhand.runtime.consistent_cut import ConsistentCut
 from evenhand.runtime.files import check_not_held, hold
 from evenhand.runtime.folder import RunFolder, is_run
 from evenhand.runtime.run_location import check_version
@@ -41,9 +42,16 @@ class SideFolder:
         Ranges of transcript positions that hold messages which the resumed run sent a second time.
     in_flight
         Messages in flight at the last checkpoint: sent to the role, but not yet handled.
+    leaving
+        Messages that the role had returned at the last checkpoint, and that were not yet sent.
     """
 
-    state_fields: ClassVar = {"identity": str, "again": list[list[int]], "in_flight": list[Message]}
+    state_fields: ClassVar = {
+        "identity": str,
+        "again": list[list[int]],
+        "in_flight": list[Message],
+        "leaving": list[Message],
+    }
 
     def __init__(
         self, folder: RunFolder, name: str, resumed: bool, on_report: Callable[[Report], None] | None = None
@@ -55,6 +63,7 @@ class SideFolder:
         self.identity = ""
         self.again: list[list[int]] = []
         self.in_flight: list[Message] = []
+        self.leaving: list[Message] = []
         self._history: list[Report] = []
         self._written = (0, 0)
         self._on_report = on_report
@@ -72,9 +81,9 @@ class SideFolder:
         self.folder.append(self._history[rows:], self.transcript.entries[entries:])
         self._written = (len(self._history), len(self.transcript))
 
-    def keep(self, number: int, role: State, in_flight: Sequence[Message]) -> None:
-        self.in_flight = list(in_flight)
-        self.folder.checkpoint({self.name: role, "": snapshot(self)}, number)
+    def keep(self, cut: ConsistentCut) -> None:
+        self.in_flight, self.leaving = cut.in_flight, cut.leaving
+        self.folder.checkpoint({self.name: cut.state, "": snapshot(self)}, cut.number)
 
     def checkpoints(self, identity: str) -> Mapping[int, Checkpoint]:
         """Return the complete checkpoints of a run with the same terms and data."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ from evenhand.arrays import Matrix
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError
-from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, training_runner
-from evenhand.jobs.federation.files import FederationJob, PartyFile
+from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, new_attempt, training_runner
+from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
-from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
@@ -61,6 +62,7 @@ def party_program(
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
     checkpoints: CheckpointManager | None = None,
+    run: str = "",
 ) -> Program[PartyEnd]:
     """Run a party's steps, then score the rows.
 
@@ -72,6 +74,8 @@ def party_program(
         Called with terms that the party's policy has accepted, before anything about its rows is sent.
     checkpoints
         Takes checkpoints of the training.
+    run
+        Name of the run, where `checkpoints` does not know it.
     """
     name = own.party.name
     if job.parts.get(name) != own.party.role:
@@ -93,9 +97,11 @@ def party_program(
         alignment_of(job),
         policy=own.policy.to_policy(),
         on_terms=on_terms,
-        secret=fresh_masks(SECRET_WORDS),
     )
-    terms, model = yield from alone(steps, training_runner(checkpoints))
+    folder = identity_folder(own.identity, base)
+    terms, model = yield from alone(
+        steps, training_runner(checkpoints), partial(new_attempt, name, folder, checkpoints, run)
+    )
     yield scoring_party(job, name, model, rows.matrix)
     require_unchanged({rows.owner: rows.seen})
     return PartyEnd(name, terms, rows.encoder, model)
@@ -107,6 +113,8 @@ def server_program(
     base: Path,
     transcript: Callable[[], Transcript],
     checkpoints: CheckpointManager | None = None,
+    identity: Path | None = None,
+    run: str = "",
 ) -> Program[dict[str, Any]]:
     """Run the server's steps, then score the rows; return the content of `result.json`.
 
@@ -116,6 +124,8 @@ def server_program(
         File of the party that holds the labels. Only ids, labels and groups are read from its table.
     transcript
         Returns the transcript of this site.
+    identity
+        Folder of the server's own identity; None is that of its start-up kit.
     """
     if holder.party.name != job.holder or holder.party.label is None:
         raise JobError(f"the server needs the party file of {job.holder}, which holds the label in this job")
@@ -123,7 +133,9 @@ def server_program(
     _require_secret(job, holder)
     rows = ServerRows(table_rows(job, holder, base))
     steps = server_steps(draft_terms(job), rows, alignment_of(job))
-    terms, server, key = yield from alone(steps, training_runner(checkpoints))
+    folder = identity_folder(identity, base)
+    attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
+    terms, server, key = yield from alone(steps, training_runner(checkpoints), attempt)
     told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
     # Release the solver's server: it holds large arrays that are no longer needed.
     del server
@@ -206,8 +218,10 @@ class DealerEnd:
 def dealer_program(
     job: FederationJob,
     own: PartyFile,
+    base: Path,
     on_terms: Callable[[Terms], None] | None = None,
     checkpoints: CheckpointManager | None = None,
+    run: str = "",
 ) -> Program[DealerEnd]:
     """Run the dealer's steps; see `party_program` for the parameters.
 
@@ -218,4 +232,5 @@ def dealer_program(
     if job.parts.get(name) != "dealer":
         raise JobError(f"{name} is not the dealer of this job, but its own file says so; change one of the two files")
     steps = dealer_steps(name, draft_terms(job), policy=own.policy.to_policy(), on_terms=on_terms)
-    return DealerEnd((yield from alone(steps, training_runner(checkpoints))))
+    attempt = partial(new_attempt, name, identity_folder(own.identity, base), checkpoints, run)
+    return DealerEnd((yield from alone(steps, training_runner(checkpoints), attempt)))

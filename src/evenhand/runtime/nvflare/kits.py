@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from evenhand.errors import InputError, MissingExtraError, RunError
+from evenhand.protocol.identity import make_identities
+from evenhand.protocol.roles import SERVER
 from evenhand.runtime.files import make_folder, write_bytes
+from evenhand.runtime.identityfiles import FOLDER, write_identity
 
 ADMIN: Final = "admin@evenhand.invalid"
 ALLOWED: Final = (
@@ -50,8 +53,11 @@ def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path
             raise RunError(f"nvflare provision failed: {(done.stderr or done.stdout).strip()[-500:]}")
         make_folder(out, private=True)
         kits = {"server": host, **{party: party for party in parties}, "admin": ADMIN}
+        identities = make_identities([SERVER, *parties])
         for kit, folder in kits.items():
             shutil.move(made / folder, out / kit)
+            if kit in identities:
+                write_identity(out / kit / FOLDER, identities[kit])
             _close(out / kit, kit)
         # The holder of this folder can make further participants, so it is in no kit.
         shutil.move(Path(scratch) / name / "state", out / "authority")

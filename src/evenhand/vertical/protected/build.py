@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 from evenhand.errors import InputError
 from evenhand.privacy.fixed_products import ProductGrid
-from evenhand.protocol.roles import Role
+from evenhand.privacy.key_exchange import Session
+from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import Party, PartyData, ServerData
@@ -38,11 +39,12 @@ def protected_server(
     holder, members = terms.active[0], terms.passive
     together = _TOGETHER if holder != _TOGETHER else f"{_TOGETHER} "
     inner = solver.server(replace(terms, participants={holder: "active", together: "passive"}), own)
-    masked = TogetherServer(inner, holder, members, together)
-    grid, context = ProductGrid(terms.n_rows), terms.digest.encode()
+    session = _session_of(SERVER, own.session)
+    masked = TogetherServer(inner, members, together, session)
+    grid = ProductGrid(terms.n_rows)
     match products or terms.job.protection:
         case "dealer":
-            return DealtServer(masked, grid, members, _dealer_of(terms), context)
+            return DealtServer(masked, grid, members, _dealer_of(terms), session, terms.digest)
         case "encrypted":
             return EncryptedServer(masked, grid, members)
         case "plain":
@@ -58,25 +60,32 @@ def protected_party(
     products: Products | None = None,
 ) -> Role:
     """Return a party's role in its layers. If ν is hidden, its columns are rounded to the grid of the products."""
-    context = terms.digest.encode()
+    session = _session_of(name, own.session)
     if name not in terms.passive or not terms.hides_nu:
-        return MaskedParty(solver.participant(terms, name, own), terms.passive, context)
+        return MaskedParty(solver.participant(terms, name, own), terms.passive, session, terms.digest)
     check_columns(name, own.matrix)
     grid = ProductGrid(terms.n_rows)
     rounded = replace(own, matrix=grid.on_grid(own.matrix))
     words = grid.columns(rounded.matrix, name)
-    masked = MaskedParty(solver.participant(terms, name, rounded), terms.passive, context)
+    masked = MaskedParty(solver.participant(terms, name, rounded), terms.passive, session, terms.digest)
     match products or terms.job.protection:
         case "encrypted":
             return EncryptedParty(masked, grid, words)
         case "plain":
             return PlainProductParty(masked, grid, words)
-    return DealtParty(masked, grid, words, _dealer_of(terms), context)
+    return DealtParty(masked, grid, words, _dealer_of(terms), session, terms.digest)
 
 
-def dealer(terms: VerticalTerms) -> DealerRole:
+def dealer(terms: VerticalTerms, session: Session | None) -> DealerRole:
     """Return the role of the third party, which has no data."""
-    return DealerRole(_dealer_of(terms), terms.n_rows, terms.passive, terms.digest.encode())
+    name = _dealer_of(terms)
+    return DealerRole(name, terms.n_rows, terms.passive, _session_of(name, session), terms.digest)
+
+
+def _session_of(name: str, session: Session | None) -> Session:
+    if session is None:
+        raise InputError(f"{name} has agreed on no keys, which protection needs; agree on them before training")
+    return session
 
 
 def _dealer_of(terms: VerticalTerms) -> str:

@@ -4,8 +4,8 @@ Party k and the dealer share a seed. From it both draw A_k, of the shape of X_k,
 the dealer share a seed for b. The dealer sends the server d_k = A_kᵀb − c_k. The party sends X_k − A_k once. In a round
 the server sends ν − b, and (X_k − A_k)ᵀb + d_k. By Xᵀν = Xᵀ(ν − b) + (X − A)ᵀb + Aᵀb the party gets its product.
 
-Every message is uniform to its receiver, and every number is used once. Seeds are agreed by X25519, so a carrier of the
-dealer's messages learns nothing.
+Every message is uniform to its receiver, and every number is used once. Seeds are those of the session
+(`privacy/key_exchange.py`), so a carrier of the dealer's messages learns nothing and cannot take the dealer's place.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_products import ProductGrid, times
-from evenhand.privacy.pairwise import Words, new_secret, public_half, shared_seed, stream
+from evenhand.privacy.key_exchange import Session
+from evenhand.privacy.pairwise import Words, stream
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.protected.messages import (
     CORRECTIONS,
-    DEALER_KEY,
     HIDDEN_COLUMNS,
     HIDDEN_DERIVATIVE,
     JOINING,
@@ -33,14 +33,6 @@ from evenhand.vertical.protected.products import ProductParty, ProductServer
 
 NO_MORE: Final = -1
 """Number of a triple that means: no more triples are needed."""
-
-
-def _bytes(array: Any) -> bytes:
-    return np.asarray(array, dtype=np.uint8).tobytes()
-
-
-def _array(content: bytes) -> Any:
-    return np.frombuffer(content, dtype=np.uint8).copy()
 
 
 def _columns_mask(seed: bytes, columns: int, rows: int) -> Words:
@@ -63,29 +55,21 @@ class DealerRole(Role):
 
     vocabulary = TRIPLES
     state_fields: ClassVar = {
-        "_secret": bytes,
-        "_seeds": dict[str, bytes],
         "_columns": dict[str, int],
         "_asked": int | None,
     }
 
-    def __init__(self, name: str, rows: int, members: Sequence[str], context: bytes) -> None:
+    def __init__(self, name: str, rows: int, members: Sequence[str], session: Session, context: str) -> None:
         super().__init__(name, {"rows": rows})
-        self.rows, self.members, self._context = rows, tuple(members), context
-        self._secret = new_secret()
-        self._seeds: dict[str, bytes] = {}
+        self.rows, self.members = rows, tuple(members)
+        self._seeds = {peer: session.seed(peer, f"triples {context}") for peer in (SERVER, *members)}
         self._columns: dict[str, int] = {}
         self._masks: dict[str, Words] = {}
         self._asked: int | None = None
 
-    def start(self) -> Sends:
-        key = _array(public_half(self._secret))
-        return [DEALER_KEY.message(self.name, name, key=key) for name in (SERVER, *self.members)]
-
     def handle(self, message: Message) -> Sends:
         sender = message.sender
-        if message.kind == JOINING.kind and sender in (SERVER, *self.members) and sender not in self._seeds:
-            self._seeds[sender] = shared_seed(self._secret, _bytes(message["key"]), self._context)
+        if message.kind == JOINING.kind and sender in self.members and sender not in self._columns:
             self._columns[sender] = message.integer("columns")
             return self._answer()
         if message.kind == NEXT_TRIPLE.kind and sender == SERVER and self._asked is None:
@@ -93,13 +77,13 @@ class DealerRole(Role):
                 self._asked = message.integer("number")
                 return self._answer()
             self.done = True
-            self._secret, self._seeds, self._masks = b"", {}, {}
+            self._seeds, self._masks, self._columns = {}, {}, {}
             return ()
         raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
 
     def _answer(self) -> Sends:
         """Return the requested triple once all participants have joined."""
-        if self._asked is None or len(self._seeds) <= len(self.members):
+        if self._asked is None or len(self._columns) < len(self.members):
             return ()
         number, self._asked = self._asked, None
         return [self._corrections(number)]
@@ -115,6 +99,11 @@ class DealerRole(Role):
             self.effort += float(columns * self.rows)
         return CORRECTIONS.message(self.name, SERVER, number=number, words=np.concatenate(found).view(np.int64))
 
+    def resumed(self) -> Sends:
+        """Wait for everybody to join again: the attempt has new seeds."""
+        self._columns = {}
+        return ()
+
     def restored(self) -> None:
         self._masks = {}
 
@@ -122,25 +111,28 @@ class DealerRole(Role):
 class DealtParty(ProductParty):
     """Sends its columns hidden, once, and computes its product from the server's messages."""
 
-    state_fields: ClassVar = {"_secret": bytes, "_seed": bytes}
-
-    def __init__(self, inner: Role, grid: ProductGrid, words: Words, dealer: str, context: bytes) -> None:
+    def __init__(
+        self, inner: Role, grid: ProductGrid, words: Words, dealer: str, session: Session, context: str
+    ) -> None:
         super().__init__(inner, TRIPLES, grid, words)
-        self._dealer, self._context = dealer, context
-        # Drawn once, so that a restarted role repeats its earlier messages exactly.
-        self._secret = new_secret()
-        self._seed = b""
+        self._dealer = dealer
+        self._seed = session.seed(dealer, f"triples {context}")
+
+    def start(self) -> Sends:
+        return [*self._joining(), *super().start()]
+
+    def resumed(self) -> Sends:
+        return [*self._joining(), *super().resumed()]
+
+    def _joining(self) -> Sends:
+        """Hide the columns behind the seed of this attempt."""
+        hidden = self.words - _columns_mask(self._seed, *self.words.shape)
+        return [
+            JOINING.message(self.name, self._dealer, columns=len(self.words)),
+            HIDDEN_COLUMNS.message(self.name, SERVER, words=hidden.view(np.int64)),
+        ]
 
     def take(self, message: Message) -> Sends:
-        if message.kind == DEALER_KEY.kind and message.sender == self._dealer and not self._seed:
-            self._seed = shared_seed(self._secret, _bytes(message["key"]), self._context)
-            hidden = self.words - _columns_mask(self._seed, *self.words.shape)
-            return [
-                JOINING.message(
-                    self.name, self._dealer, key=_array(public_half(self._secret)), columns=len(self.words)
-                ),
-                HIDDEN_COLUMNS.message(self.name, SERVER, words=hidden.view(np.int64)),
-            ]
         if message.kind == HIDDEN_DERIVATIVE.kind and message.sender == SERVER and self._seed:
             own = times(self.words, message["nu"].view(np.uint64))
             mask = _answer_mask(self._seed, message.integer("number"), len(self.words))
@@ -149,28 +141,27 @@ class DealtParty(ProductParty):
         raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
 
     def ended(self) -> Sends:
-        self._secret = self._seed = b""
+        self._seed = b""
         return ()
 
 
 class DealtServer(ProductServer):
     """Sends ν behind b, with a new triple for every round."""
 
-    state_fields: ClassVar = {
-        "_secret": bytes,
-        "_seed": bytes,
-        "_columns": dict[str, Words],
-        "_corrections": Words | None,
-    }
+    state_fields: ClassVar = {"_columns": dict[str, Words], "_corrections": Words | None}
 
-    def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str], dealer: str, context: bytes) -> None:
+    def __init__(
+        self, inner: Role, grid: ProductGrid, members: Sequence[str], dealer: str, session: Session, context: str
+    ) -> None:
         super().__init__(inner, TRIPLES, grid, members)
-        self._dealer, self._context = dealer, context
-        # Drawn once, so that a restarted role repeats its earlier messages exactly.
-        self._secret = new_secret()
-        self._seed = b""
+        self._dealer = dealer
+        self._seed = session.seed(dealer, f"triples {context}")
         self._columns: dict[str, Words] = {}
         self._corrections: Words | None = None
+
+    def resumed(self) -> Sends:
+        self._columns, self._corrections = {}, None
+        return super().resumed()
 
     @property
     def ready(self) -> bool:
@@ -178,9 +169,9 @@ class DealtServer(ProductServer):
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
-        if kind == DEALER_KEY.kind and sender == self._dealer and not self._seed:
-            self._seed = shared_seed(self._secret, _bytes(message["key"]), self._context)
-            return [JOINING.message(SERVER, self._dealer, key=_array(public_half(self._secret)), columns=0)]
+        if self.done and kind == HIDDEN_COLUMNS.kind:
+            # A party that was resumed for the last messages only.
+            return ()
         if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns:
             self._columns[sender] = message["words"].view(np.uint64)
             return self.proceed()
@@ -209,6 +200,6 @@ class DealtServer(ProductServer):
         return [NEXT_TRIPLE.message(SERVER, self._dealer, number=self.number)]
 
     def ended(self) -> Sends:
-        self._secret = self._seed = b""
+        self._seed = b""
         self._corrections, self._columns = None, {}
         return [NEXT_TRIPLE.message(SERVER, self._dealer, number=NO_MORE)]

@@ -36,6 +36,14 @@ class Layer(Role):
     def start(self) -> Sends:
         return self._settled(self.outwards(self.inner.start()))
 
+    @property
+    def at_rest(self) -> bool:
+        # A report ends a round: all messages of the round have arrived.
+        return bool(self.reports)
+
+    def resumed(self) -> Sends:
+        return self._settled(self.outwards(self.inner.resumed()))
+
     def check(self, message: Message) -> None:
         if self._own.has(message.kind):
             self._own.check(message, self.sizes)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import ROW_BITS, decode, decode_wide, encode, encode_wide
-from evenhand.privacy.key_exchange import PUBLIC_KEY, PUBLIC_KEYS
-from evenhand.privacy.pairwise import PairwiseMasks, Words, new_secret, public_half
+from evenhand.privacy.key_exchange import Session
+from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Schema, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.messages import VOCABULARY
@@ -79,45 +79,33 @@ class MessagePacking:
 
 
 class MaskedParty(Layer):
-    """Agrees on masks with the other passive parties, and sends behind them. The label holder sends in the clear.
+    """Sends behind masks that the passive parties have in common. The label holder sends in the clear.
 
     Parameters
     ----------
     members
         The passive parties, in the order of the terms.
+    session
+        The party's secrets in this attempt. A resumed run has another session, so no mask is used twice.
     context
-        Bytes that distinguish this run from any other.
+        Digest of the terms.
     """
 
-    state_fields: ClassVar = {"number": int, "_secret": bytes, "_masks": PairwiseMasks | None}
+    state_fields: ClassVar = {"number": int}
 
-    def __init__(self, inner: Role, members: Sequence[str], context: bytes) -> None:
+    def __init__(self, inner: Role, members: Sequence[str], session: Session, context: str) -> None:
         super().__init__(inner, MASKS)
-        self.members, self._context = tuple(members), context
-        self._secret = new_secret()
-        self._masks: PairwiseMasks | None = None
+        self.members = tuple(members)
+        self._tag = session.tag
+        self._masks = session.masks(f"sums {context}", members) if self._masking else None
         self.number = 0
 
     @property
     def _masking(self) -> bool:
         return self.name in self.members
 
-    def start(self) -> Sends:
-        """Send the public key. The inner role starts when masks are agreed."""
-        if not self._masking:
-            return ()
-        return [PUBLIC_KEY.message(self.name, SERVER, key=np.frombuffer(public_half(self._secret), np.uint8))]
-
     def take(self, message: Message) -> Sends:
-        keys = message["keys"] if message.kind == PUBLIC_KEYS.kind else None
-        if message.sender != SERVER or keys is None or self._masks is not None or len(keys) != len(self.members):
-            raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
-        public = dict(zip(self.members, (key.tobytes() for key in keys), strict=True))
-        if self._masking and public[self.name] != public_half(self._secret):
-            raise ProtocolError(f"{self.name}: the server sent a key for it that is not its own; refused")
-        self._masks = PairwiseMasks.agreed(self.name, self._secret, public if self._masking else {}, self._context)
-        self._secret = b""
-        return self.outwards(self.inner.start())
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r}")
 
     def outwards(self, messages: Sends) -> Sends:
         return [self._masked(one) if self._masking and one.receiver == SERVER else one for one in messages]
@@ -130,13 +118,12 @@ class MaskedParty(Layer):
         words = self._masks.mask(f"{message.kind} {self.number}", packing.size)
         packing.add(message, words)
         integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
-        body = {"number": self.number, "integers": integers, "words": words.view(np.int64)}
+        body = {"session": self._tag, "number": self.number, "integers": integers, "words": words.view(np.int64)}
         self.number += 1
         return MASKED.message(self.name, SERVER, kind=as_bytes(message.kind), **body)
 
     def ended(self) -> Sends:
-        self._masks = PairwiseMasks(self.name, {})
-        self._secret = b""
+        self._masks = None
         return ()
 
 
@@ -152,32 +139,29 @@ class _Sum:
 
 
 class TogetherServer(Layer):
-    """Passes keys on, sums masked messages, and represents `together` to the inner server."""
+    """Sums masked messages, and represents `together` to the inner server."""
 
-    state_fields: ClassVar = {"_keys": dict[str, bytes], "_sums": dict[int, _Sum], "_told": dict[str, int]}
+    state_fields: ClassVar = {"_sums": dict[int, _Sum], "_told": dict[str, int]}
 
-    def __init__(self, inner: Role, holder: str, members: Sequence[str], together: str) -> None:
+    def __init__(self, inner: Role, members: Sequence[str], together: str, session: Session) -> None:
         super().__init__(inner, MASKS)
-        self.holder, self.members, self.together = holder, tuple(members), together
-        self._keys: dict[str, bytes] = {}
+        self.members, self.together, self._tag = tuple(members), together, session.tag
         self._sums: dict[int, _Sum] = {}
         self._told: dict[str, int] = dict.fromkeys(members, 0)
-
-    def start(self) -> Sends:
-        return ()
 
     def check(self, message: Message) -> None:
         super().check(message)
         if not self._own.has(message.kind):
             return
-        if message.sender not in self.members or message.kind == PUBLIC_KEYS.kind:
+        if message.sender not in self.members:
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r}; it is refused")
-        if message.kind == MASKED.kind:
-            self._check_masked(message)
+        if message.integer("session") != self._tag:
+            raise ProtocolError(f"{message.sender} masks with keys of another attempt; its message is refused")
+        self._check_masked(message)
 
     def _check_masked(self, message: Message) -> None:
         kind, number = message.text("kind"), message.integer("number")
-        if kind not in SUMMED or number != self._told[message.sender] or len(self._keys) < len(self.members):
+        if kind not in SUMMED or number != self._told[message.sender]:
             raise ProtocolError(f"{message.sender} sends {kind!r} out of turn; it is refused")
         packing = MessagePacking(SUMMED[kind], self.inner.sizes, len(self.members))
         if len(message["words"]) != packing.size or len(message["integers"]) != len(packing.integers):
@@ -187,11 +171,6 @@ class TogetherServer(Layer):
             raise ProtocolError(f"{message.sender} sends another {kind!r} than those before; it is refused")
 
     def take(self, message: Message) -> Sends:
-        if message.kind == PUBLIC_KEY.kind:
-            if message.sender in self._keys:
-                raise ProtocolError(f"{message.sender} has sent its key already; another is refused")
-            self._keys[message.sender] = message["key"].tobytes()
-            return self._begin() if len(self._keys) == len(self.members) else ()
         number = message.integer("number")
         found = self._sums.setdefault(number, _Sum(message.text("kind"), message["integers"]))
         words = message["words"].view(np.uint64)
@@ -206,14 +185,6 @@ class TogetherServer(Layer):
         del self._sums[number]
         packing = MessagePacking(SUMMED[found.kind], self.inner.sizes, len(self.members))
         return self.found(packing.unpack(found.total, found.integers, self.together))
-
-    def _begin(self) -> Sends:
-        """Send all keys to all parties. The label holder waits for them, too."""
-        keys = np.frombuffer(b"".join(self._keys[name] for name in self.members), np.uint8).reshape(-1, 32)
-        told = [PUBLIC_KEYS.message(SERVER, name, keys=keys) for name in (self.holder, *self.members)]
-        # Keys are new in every run, and useless once they are passed on.
-        self._keys = dict.fromkeys(self.members, b"")
-        return [*told, *self.outwards(self.inner.start())]
 
     def outwards(self, messages: Sends) -> Sends:
         sends: list[Message] = []

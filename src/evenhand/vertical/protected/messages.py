@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from evenhand.privacy.key_exchange import KEY, PUBLIC_KEY, PUBLIC_KEYS
 from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import TEXT, Field, Schema, Vocabulary
 
@@ -10,7 +9,7 @@ INTEGER = Field("i8")
 WORDS = Field("i8", (None,))
 MASKED = Schema(
     "masked",
-    {"kind": TEXT, "number": INTEGER, "integers": WORDS, "words": WORDS},
+    {"kind": TEXT, "session": INTEGER, "number": INTEGER, "integers": WORDS, "words": WORDS},
     direction=Direction("passive party", "server"),
     reveals=(
         "One party's message of the kind it names, in fixed point behind masks that cancel in the sum over "
@@ -22,17 +21,11 @@ MASKED = Schema(
         "message."
     ),
 )
-DEALER_KEY = Schema(
-    "dealer-key",
-    {"key": KEY},
-    direction=Direction("dealer", "server or passive party"),
-    reveals="Nothing: the public half of the dealer's X25519 key.",
-)
 JOINING = Schema(
     "joining",
-    {"key": KEY, "columns": INTEGER},
-    direction=Direction("server or passive party", "dealer"),
-    reveals="To the dealer, which has no data: the sender's number of columns, and the public half of a key.",
+    {"columns": INTEGER},
+    direction=Direction("passive party", "dealer"),
+    reveals="To the dealer, which has no data: the sender's number of columns.",
 )
 HIDDEN_COLUMNS = Schema(
     "hidden-columns",
@@ -121,9 +114,8 @@ BLINDED_SUMS = Schema(
     ),
 )
 
-MASKS = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS, MASKED, title="Vertical: masked sums")
+MASKS = Vocabulary(MASKED, title="Vertical: masked sums")
 TRIPLES = Vocabulary(
-    DEALER_KEY,
     JOINING,
     HIDDEN_COLUMNS,
     CORRECTIONS,

@@ -5,12 +5,14 @@ A child's sum may arrive before the party itself is asked. Early sums are kept u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import ProtocolError
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.masks import secret_masks
 from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.sum_trees import ROOT, two_trees
@@ -24,32 +26,37 @@ FULL_SUM = -1
 class MaskStream:
     """A party's own masks, each used once.
 
-    After a restart the stream continues from its saved position. Repeated messages then equal the original ones, and
-    the sums of both trees contain the same masks.
+    Within an attempt the stream continues from its saved position. A new attempt has a new session, and new masks.
 
     Parameters
     ----------
     state
         In simulation: state of the party's generator, which follows from the job's seed.
     secret
-        Secret of the party, used in place of `state`.
+        Secret of the party, used in place of `state`: four words.
     pairs
         Secrets shared with each of the other parties. Masks made from them cancel in the sum over all parties. With
         them no coalition learns more than that sum, wherever its members are in the trees.
     """
 
-    state_fields: ClassVar = {"_pairs": PairwiseMasks | None, "_state": Sums, "_taken": int}
+    state_fields: ClassVar = {"_state": Sums, "_taken": int}
 
     def __init__(self, state: Sums, secret: Sums | None = None, pairs: PairwiseMasks | None = None) -> None:
-        self._pairs = pairs
-        self._state = state if secret is None else secret
-        self._is_secret = secret is not None
+        self._pairs, self._secret, self._state = pairs, secret, state
         self._taken = 0
+
+    @classmethod
+    def of(cls, state: Sums, session: Session | None, context: str, names: Sequence[str]) -> MaskStream:
+        """Return the masks of a party in its session; without one, those of a simulation."""
+        if session is None:
+            return cls(state)
+        secret = np.frombuffer(session.secret(f"vfb2 {context}"), dtype="<u8").astype(np.uint64)
+        return cls(state, secret, session.masks(f"vfb2 {context}", names))
 
     def take(self, count: int) -> Sums:
         self._taken += 1
-        if self._is_secret:
-            return secret_masks(self._state, self._taken, count)
+        if self._secret is not None:
+            return secret_masks(self._secret, self._taken, count)
         masks = np.empty(count, dtype=np.uint64)
         fill_masks(self._state, masks)
         return masks

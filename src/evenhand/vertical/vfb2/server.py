@@ -71,6 +71,11 @@ class VFB2Server(EpochServer):
         self._steps = 0
         self._at_step = 0
 
+    @property
+    def at_rest(self) -> bool:
+        # A report ends a round: all messages of the round have arrived.
+        return bool(self.reports)
+
     def start(self) -> Sends:
         return self._to_all(FULL_PASS, round=self.round, what=OF_NORMS)
 
