@@ -34,7 +34,8 @@ from evenhand import (
 )
 from evenhand.constraints import Constraint
 from evenhand.constraints.proving import Proof
-from evenhand.data import Dataset, PartyEncoder, load
+from evenhand.data import PartyEncoder, load
+from evenhand.data.public.dataset import Dataset
 from evenhand.errors import SmallSliceWarning
 from evenhand.metrics import constraint_gaps, intervals, summary
 

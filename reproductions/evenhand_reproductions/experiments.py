@@ -12,7 +12,8 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.kinds import Constraint, EqualOpportunity
-from evenhand.data import Dataset, PartyEncoder, split_columns
+from evenhand.data import PartyEncoder, split_columns
+from evenhand.data.public.dataset import Dataset
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary

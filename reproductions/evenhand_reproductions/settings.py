@@ -11,7 +11,8 @@ from typing import Any, Self, TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from evenhand.data import Dataset, load
+from evenhand.data import load
+from evenhand.data.public.dataset import Dataset
 from evenhand.errors import InputError
 from evenhand_reproductions.papers import FAIRVFL_SETS
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.data import Dataset, PartyEncoder
+from evenhand.data import PartyEncoder
 from evenhand.data.public.catalog import CATALOG
+from evenhand.data.public.dataset import Dataset
 from evenhand.data.public.loaders import _RECIPES
 
 Loader = Callable[[str], Dataset]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenhand.data import SparseDataset, load, load_sparse
+from evenhand.data import load, load_sparse
+from evenhand.data.public.dataset import SparseDataset
 from evenhand.data.public.sparse_loaders import _RECIPES
 from evenhand.errors import DataError, InputError
 

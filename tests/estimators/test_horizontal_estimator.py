@@ -32,7 +32,7 @@ from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.models import MLP, Linear
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
-from evenhand.solvers import HORIZONTAL, FairFedAvgALM, FedAvg, ProxAL, Subspace
+from evenhand.solvers import HORIZONTAL, SQP, FairFedAvgALM, FedAvg, ProxAL, Subspace
 from evenhand.training.protection import NoStatement
 
 torch = pytest.importorskip("torch")
@@ -494,6 +494,11 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"max_rounds": 0}, "max_rounds is 0"),
         ({"tol": -1.0}, "tol is -1.0"),
+        (
+            {"tol": 1e-3, "solver": SQP(stationarity=1e-5)},
+            "tol is 0.001 and the solver.s stationarity is 1e-05",
+        ),
+        ({"max_rounds": 3, "solver": SQP(max_rounds=5)}, "max_rounds is 3 and the solver's max_rounds is 5"),
         ({"model": Linear(fit_intercept=False)}, "always has an intercept"),
         ({"model": MLP(), "model__hidden": 3}, "hidden is 3"),
         ({"model": MLP(), "model__depth": 3}, "MLP has no parameter 'depth'; it has hidden"),

@@ -173,3 +173,19 @@ def test_a_choice_inside_a_grid_and_a_single_value_are_not_told(data, recwarn) -
     )
     assert found.epsilon == 0.1
     assert not [one for one in recwarn if one.category is GridEdgeWarning]
+
+
+def test_weights_train_the_models_and_stay_beside_their_rows(data) -> None:
+    tables, labels, groups = data
+    weights = pd.Series(np.where(labels == "yes", 3.0, 1.0), index=labels.index)
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    given = {"sensitive_features": groups, "epsilons": [0.1], "folds": 2}
+    plain = frontier(estimator, tables, labels, **given)
+    heavy = frontier(estimator, tables, labels, sample_weight=weights, **given)
+    shuffled = frontier(estimator, tables, labels, sample_weight=weights.iloc[::-1], **given)
+    assert heavy["log_loss"].iloc[0] != plain["log_loss"].iloc[0]
+    pd.testing.assert_frame_equal(heavy, shuffled)
+    chosen = select(estimator, tables, labels, sample_weight=weights, **given)
+    fitted = VerticalClassifier(constraint=EqualOpportunity(0.1), random_state=0)
+    fitted.fit(tables, labels, weights, sensitive_features=groups)
+    np.testing.assert_array_equal(chosen.estimator.coef_, fitted.coef_)

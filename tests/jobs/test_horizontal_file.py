@@ -217,6 +217,10 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (section("job", options={"stp": 1.0}), "job.options: solver 'sqp' has no option 'stp'"),
         (section("job", options={"penalty": "much"}), "job.options: penalty is 'much'"),
         (section("job", max_rounds=0), "max_rounds is 0"),
+        (
+            section("job", tol=1e-4, options={"feasibility": 1e-6}),
+            "tol is 0.0001 and the solver's feasibility",
+        ),
         (section("job", constraint={"kind": "fair"}), "job.constraint.kind is 'fair'"),
         (section("job", constraint={"kind": "loss-parity", "epsilon": -1.0}), "epsilon is -1.0"),
         (section("data", sensitive=[]), "compares groups: name the columns in data.sensitive"),

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from evenhand.metrics.gaps import METRICS
 from evenhand.protocol.messages import Message
 from evenhand.protocol.transcript import Transcript
 from evenhand.report.tables import Progress, certificate_table, compare, constraints_table, links_table, quality_table
@@ -70,6 +71,16 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
     line = next(line for line in shown(table) if line.strip().startswith("test"))
     assert line.split()[:6] == ["test", "0.01", "0.0099", "0.0152", "0.0396", "equal-opportunity:"]
     assert constraints_table(result()) is None
+
+
+def test_words_wrap_in_eighty_columns_and_none_is_cut() -> None:
+    every = dict.fromkeys(METRICS, 0.1234)
+    measured = {"standard_errors": every, "bounds": every, "intervals": dict.fromkeys(METRICS, (0.1, 0.2))}
+    told = {name: {"test": values} for name, values in ({"quality": every} | measured).items()}
+    lines = shown(quality_table(told, "test"))
+    assert not any("…" in line for line in lines)
+    words = [word for line in lines for word in line.split()]
+    assert all(word in words for metric in METRICS.values() for word in metric.meaning.split())
 
 
 def test_the_certificate_is_told_value_by_value() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from evenhand.data import Dataset, PartyEncoder
+from evenhand.data import PartyEncoder
+from evenhand.data.public.dataset import Dataset
 from evenhand.errors import InputError
 from evenhand_reproductions.data.splits import PAPER_ROWS, PARTY_SIZES, papers_split, party_sizes
 

@@ -10,8 +10,9 @@ from functools import cache
 import pytest
 from support.sources import FOLDER
 
-from evenhand.data import Dataset, SparseDataset, load, load_sparse
+from evenhand.data import load, load_sparse
 from evenhand.data.public.catalog import lookup
+from evenhand.data.public.dataset import Dataset, SparseDataset
 from evenhand.errors import FetchError
 
 

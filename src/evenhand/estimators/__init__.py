@@ -4,7 +4,6 @@ from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.one_vs_rest import OneVsRestClassifier
 from evenhand.estimators.shared import ShortfallWarning
 from evenhand.estimators.split_table import SplitTableClassifier
-from evenhand.estimators.tables import aligned_inputs
 from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
 
 __all__ = [
@@ -14,5 +13,4 @@ __all__ = [
     "SplitTableClassifier",
     "VerticalClassifier",
     "VerticalRegressor",
-    "aligned_inputs",
 ]

@@ -30,7 +30,7 @@ from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, choose_solver, named_solver
+from evenhand.solvers.registry import HORIZONTAL, check_stopping, choose_solver, named_solver
 from evenhand.training.horizontal import train_together, update_noise_of
 from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps, start_from
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
@@ -79,7 +79,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         Averaging solvers train for so many rounds; the others end when they are done, at the latest then. None is 100,
         200 for ``"sqp"``, 300 for ``"trees"`` (a round a level of a tree), 100,000 for ``"prox-al"``.
     tol
-        ``"prox-al"`` and ``"sqp"``: ε₁ and ε₂, when to stop. For the others only what counts as converged.
+        Stopping tolerance: the run has converged once stationarity and violation in `certificate_` are at most `tol`.
+        Averaging solvers train all rounds in any case. None is 1e-3. ``SQP(stationarity=..., feasibility=...)`` sets
+        the two apart; to give both `tol` and another value there is an error.
     random_state
         Seed of initial weights, batches, participants and protections.
     pos_label
@@ -299,6 +301,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             two_classes=two_classes,
             protected=self.update_noise is not None,
         )
+        check_stopping(options, self.tol, self.max_rounds)
         found = HORIZONTAL[solver]
         return Job(
             solver=solver,

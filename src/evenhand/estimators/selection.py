@@ -20,7 +20,8 @@ from sklearn.base import clone
 from evenhand.constraints.kinds import Constraint, as_list
 from evenhand.data.splits import fold_numbers
 from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
-from evenhand.estimators import VerticalClassifier, aligned_inputs
+from evenhand.estimators.tables import aligned_inputs
+from evenhand.estimators.vertical import VerticalClassifier
 from evenhand.metrics import constraint_gaps, summary
 from evenhand.report.frontier import draw_frontier
 
@@ -69,6 +70,7 @@ def frontier(
     y: Any,
     *,
     sensitive_features: Any,
+    sample_weight: Any = None,
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
@@ -83,12 +85,13 @@ def frontier(
     Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
     what the constraint bounds, measured exactly (rates, not their smooth stand-ins; the worst of several constraints).
     ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.gaps`), and
-    ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM.
+    ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM. `sample_weight` is for training, as
+    in `fit`; metrics count each held-out row once, as those of runs do.
     """
     varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]
     if estimator.constraint is None or not varied:
         raise InputError("the estimator has no constraint whose epsilon could be varied")
-    tables, labels, sensitive, ids = aligned_inputs(X, y, sensitive_features)
+    tables, labels, sensitive, weights, ids = aligned_inputs(X, y, sensitive_features, sample_weight)
     fold = fold_numbers(ids, folds, seed)
     path = sorted(set(epsilons), reverse=True)
     rows = []
@@ -104,7 +107,8 @@ def frontier(
                 with warnings.catch_warnings():
                     # The final fit on all rows warns about small slices; those of single folds do not matter.
                     warnings.simplefilter("ignore", SmallSliceWarning)
-                    model.fit(_rows(tables, train), labels[train], sensitive_features=_take(sensitive, train))
+                    people = None if weights is None else weights[train]
+                    model.fit(_rows(tables, train), labels[train], people, sensitive_features=_take(sensitive, train))
                 part = model.decision_function(_rows(tables, test))
                 scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
                 cost[place] += np.array([model.n_iter_, model.bytes_sent_]) / folds
@@ -132,6 +136,7 @@ def select(
     y: Any,
     *,
     sensitive_features: Any,
+    sample_weight: Any = None,
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
@@ -146,6 +151,8 @@ def select(
     ----------
     estimator
         With a constraint. It is not changed.
+    sample_weight
+        One weight for each row, as in `fit`. It changes training only: metrics count each held-out row once.
     epsilons, alphas, temperatures
         What to try, every combination. None leaves alpha at 2/n, or the temperature as the constraint has it.
     maximise
@@ -164,8 +171,9 @@ def select(
             "select chooses by the true labels of held-out rows, and the terms of the last fit would tell what it "
             "chose: with label_privacy look at frontier, and set epsilon and alpha yourself"
         )
-    data = {"sensitive_features": sensitive_features, "epsilons": epsilons, "alphas": alphas}
-    table = frontier(estimator, X, y, **data, temperatures=temperatures, folds=folds, seed=seed)
+    data = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+    grid = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures}
+    table = frontier(estimator, X, y, **data, **grid, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):
         if column not in table.columns:
             raise InputError(f"there is no metric {column!r}; there is {', '.join(table.columns)}")
@@ -182,7 +190,7 @@ def select(
     _warn_of_edge("temperature", temperature, temperatures)
     constraint = with_settings(estimator.constraint, epsilon, temperature)
     fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
-    fitted.fit(X, y, sensitive_features=sensitive_features)
+    fitted.fit(X, y, **data)
     return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
 
 

@@ -86,12 +86,19 @@ def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
     return found, pd.Series(places, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else places
 
 
-def aligned_inputs(X: Tables, y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any, pd.Index]:
-    """What `fit` works on: tables, labels and groups in one order, and the ids of their rows."""
-    tables, labels, sensitive = align_rows(named_tables(X), y, sensitive)
+def aligned_inputs(
+    X: Tables, y: Any, sensitive: Any, weights: Any = None
+) -> tuple[dict[str, Any], npt.NDArray[Any], Any, Array | None, pd.Index]:
+    """Return what `fit` works on: tables, labels, groups and weights in one order, and the ids of their rows."""
+    found, places = (None, y) if weights is None else weights_beside(y, weights)
+    tables, labels, sensitive = align_rows(named_tables(X), places, sensitive)
+    if found is not None:
+        # Places were aligned in the labels' stead.
+        order = labels.astype(np.int64)
+        labels, found = np.asarray(y)[order], found[order]
     indexed = [table.index for table in tables.values() if isinstance(table, pd.DataFrame)]
     ids = indexed[0] if indexed else pd.RangeIndex(len(labels))
-    return tables, labels, sensitive, ids
+    return tables, labels, sensitive, found, ids
 
 
 def encode(name: str, encoder: PartyEncoder, table: Any) -> Any:

@@ -54,10 +54,10 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     max_rounds
         Most communication rounds.
     tol
-        When to stop. ``"subspace"``: the relative distance of the objective from the constrained optimum, judged by the
-        bound in `certificate_`, with every row held. ``"fairvfl"`` and VFB²: the stationarity gap. A round of
-        ``"trees"`` that lowers the leave-one-out loss by a smaller share counts as one without progress. None is 1e-3
-        for ``"subspace"`` and 1e-4 for the others.
+        Stopping tolerance: the run has converged once the certificate is within `tol`, with every constraint row held.
+        ``"subspace"`` compares it with the relative distance of the objective from the constrained optimum, ``"trees"``
+        with the share by which a round lowers the leave-one-out loss, the others with the stationarity gap. None is
+        1e-3 for ``"subspace"`` and 1e-4 for the others.
     random_state
         Seed of the initial weights of neural parties (linear ones start at zero) and of the rows VFB² visits.
     pos_label

@@ -57,9 +57,10 @@ def _cell(value: float | None, digits: int = 4) -> str:
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     """Return every metric of a run with its standard error, 95 % interval and, for a gap, its upper bound."""
     table = bare_table(f"quality on {rows} rows")
-    for column in ("metric", "value", "std. error", "95 % interval", "95 % bound"):
+    for column in ("metric", "value", "± s.e.", "95 % interval", "≤ 95 %"):
         table.add_column(column, no_wrap=True)
-    table.add_column("meaning")
+    # Columns of numbers are narrow, so that this one wraps between words in 80 columns.
+    table.add_column("meaning", overflow="fold")
     errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
     for name, value in result["quality"][rows].items():
         low_high = result["intervals"][rows].get(name)
@@ -75,10 +76,10 @@ def constraints_table(result: Mapping[str, Any]) -> Table | None:
     if not found:
         return None
     table = bare_table("constraints")
-    for name in ("rows", "asked", "value", "std. error", "95 % bound"):
+    for name in ("rows", "asked", "value", "± s.e.", "≤ 95 %"):
         table.add_column(name, no_wrap=True)
     # The longest column comes last, where it can wrap.
-    table.add_column("constraint, and where it is tightest")
+    table.add_column("constraint, and where it is tightest", overflow="fold")
     for part, one in found:
         numbers = [_cell(one[name]) for name in ("estimate", "standard_error", "bound")]
         table.add_row(part, f"{one['asked']:g}", *numbers, as_text(f"{one['constraint']}: {one['row']}"))
@@ -92,7 +93,7 @@ def proofs_table(result: Mapping[str, Any]) -> Table | None:
     table = bare_table("proven for new people, from the training rows")
     for name in ("asked", "proven", ""):
         table.add_column(name, no_wrap=True)
-    table.add_column("constraint that needs it")
+    table.add_column("constraint that needs it", overflow="fold")
     for one in found:
         verdict = "holds" if one["holds"] else "not proven"
         table.add_row(f"{one['asked']:g}", _cell(one["bound"]), verdict, as_text(one["row"]))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Final
 
@@ -109,6 +110,19 @@ def resolve(job: Job, tol: float | None) -> Job:
     if tol is None:
         tol = job.tol if known is None else known.tol
     return replace(job, solver=name, tol=tol)
+
+
+def check_stopping(options: Mapping[str, Any], tol: float | None, max_rounds: int | None) -> None:
+    """Refuse a tolerance or a number of rounds that is given twice, with two values: in the job and in its options."""
+    for option, name, given in (
+        ("stationarity", "tol", tol),
+        ("feasibility", "tol", tol),
+        ("max_rounds", "max_rounds", max_rounds),
+    ):
+        if given is not None and options.get(option) not in (None, given):
+            raise InputError(
+                f"{name} is {given!r} and the solver's {option} is {options[option]!r}; give one of them only"
+            )
 
 
 def choose_solver(

@@ -39,7 +39,7 @@ from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, choose_solver, has_multipliers
+from evenhand.solvers.registry import HORIZONTAL, check_stopping, choose_solver, has_multipliers
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
@@ -203,6 +203,7 @@ class HorizontalJobFile(ClockedFile):
             two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
         )
+        check_stopping(section.options, section.tol, section.max_rounds)
         found = HORIZONTAL[solver]
         return section.to_job(
             solver=solver,
