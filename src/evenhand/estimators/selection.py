@@ -172,7 +172,7 @@ def select(
             "chose: with label_privacy look at frontier, and set epsilon and alpha yourself"
         )
     data = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
-    grid = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures}
+    grid: dict[str, Any] = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures}
     table = frontier(estimator, X, y, **data, **grid, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):
         if column not in table.columns:
