@@ -436,7 +436,7 @@ def test_protections_by_client_are_stated_by_client() -> None:
     model = _fitted(_averaging(update_noise=update_noise, encoder=RAW), group_values=AGREED)
     first, second, third = (model.privacy_[name] for name in ("ghent", "lyon", "turin"))
     assert first.epsilon > second.epsilon > 0
-    assert "sent as they are" in third.words
+    assert "sent without noise" in third.words
 
 
 # -- refusals
@@ -480,7 +480,7 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"scope": "near"}, "scope is 'near'"),
         ({"scope": ConstraintScope(), "scope__missing_slices": "ignore"}, "missing_slices is 'ignore'"),
         ({"runtime": "cloud"}, "runtime is 'cloud'"),
-        ({"scope": ConstraintScope(), "scope__limits": {"lyon": 0.1}}, "'lyon' has a limit of its own"),
+        ({"scope": ConstraintScope(), "scope__limits": {"lyon": 0.1}}, "'lyon' has its own limit"),
         ({"scope": ConstraintScope("local", {"paris": 0.1})}, "'paris', which is not a client"),
         ({"scope": ConstraintScope("local"), "scope__limits": {"server": 0.1}}, "'server' has a limit"),
         ({"scope": ConstraintScope("local"), "scope__limits": {"lyon": -0.1}}, "limit of 'lyon' is -0.1"),

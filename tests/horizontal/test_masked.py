@@ -64,6 +64,7 @@ def test_answers_leave_clients_under_masks_only(solver: str) -> None:
     assert {entry.kind for entry in told if entry.receiver == "server"} == {
         "masking-key",
         "masked-answer",
+        "vouched",
         "opened-shares",
     }
     words = np.concatenate([one["words"] for one in told.messages or () if one.kind == MASKED.kind])
@@ -76,7 +77,9 @@ def test_answers_leave_clients_under_masks_only(solver: str) -> None:
 def test_a_client_that_goes_away_loses_nothing_but_itself(solver: str, turn: int) -> None:
     case = Case(solver, protection="masked")
     runtime = FaultyInProcess(
-        list(case.maker(case.job())().values()), Faults(timeout=1e-5, drop=0.1, gone={"c1": turn}, seed=1), CLOCK
+        list(case.maker(case.job(least_summed=1))().values()),
+        Faults(timeout=1e-5, drop=0.1, gone={"c1": turn}, seed=1),
+        CLOCK,
     )
     runtime.run()
     server: Any = runtime.mailboxes["server"].role
@@ -89,6 +92,15 @@ def test_when_too_many_go_the_run_stops_and_says_so() -> None:
     faults = Faults(timeout=1e-5, gone={"c0": 4, "c1": 4})
     runtime = FaultyInProcess(list(case.maker(case.job())().values()), faults, CLOCK)
     with pytest.raises(RunError, match="are left"):
+        runtime.run()
+
+
+def test_by_default_a_client_that_goes_away_ends_the_run() -> None:
+    """Two sums that differ by one client would show its answer to a server that repeats a question."""
+    case = Case("sqp", protection="masked")
+    faults = Faults(timeout=1e-5, gone={"c1": 9})
+    runtime = FaultyInProcess(list(case.maker(case.job())().values()), faults, CLOCK)
+    with pytest.raises(RunError, match="with earlier sums it would show a sum over 1 of them"):
         runtime.run()
 
 

@@ -232,7 +232,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (lyon(name="ghent"), "two clients are called 'ghent'"),
         (lyon(name="server"), "key client.1.name: a client's name is 'server'"),
         (lyon(name="../x"), "key client.1.name"),
-        (lyon(limit=0.1), "'lyon' has a limit of its own, which scope='global' has no use for"),
+        (lyon(limit=0.1), "'lyon' has its own limit, but scope='global' does not use it"),
         (lyon(table="lyon.libsvm"), "client 'lyon': lyon.libsvm has numbered columns"),
         (lambda one: one.client("lyon").pop("table"), "client 'lyon': a table comes from either a file"),
         (section("clock", speeds={"paris": 1.0}), "clock.speeds names 'paris', which is no client"),

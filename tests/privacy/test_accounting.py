@@ -128,7 +128,7 @@ def test_each_client_pays_for_its_own_rounds() -> None:
     assert list(found) == ["a", "b", "c", "d"]
     assert found["a"] == found["c"] == privacy_statement(mechanism(20.0), 10, DELTA)
     assert found["d"].epsilon == 0 < found["a"].epsilon < found["b"].epsilon
-    with pytest.raises(NoGuaranteeError, match="client 'b': how many updates"):
+    with pytest.raises(NoGuaranteeError, match="client 'b': the number of updates"):
         client_statements(mechanism(20.0), {"a": 10, "b": None}, DELTA)
 
 
@@ -143,9 +143,9 @@ class Careless(ClippedGaussian):
     ("changes", "message"),
     [
         ({"mechanism": GaussianNoise(100.0)}, "not clipped.*use ClippedGaussian"),
-        ({"mechanism": None}, "sent as they are"),
+        ({"mechanism": None}, "sent without noise"),
         ({"mechanism": "clipped"}, "'clipped' is no mechanism"),
-        ({"mechanism": Careless(1.0, 1.0, 100.0)}, "is no mechanism an ε is known for"),
+        ({"mechanism": Careless(1.0, 1.0, 100.0)}, "no ε is known for"),
         ({"mechanism": mechanism(0.0)}, "no noise"),
         ({"mechanism": mechanism(100.0, 0.0)}, "no noise"),
         ({"unprotected": ["BatchNorm running means", "local metrics"]}, "BatchNorm running means, local metrics"),

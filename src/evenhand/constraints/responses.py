@@ -14,9 +14,9 @@ from evenhand.errors import InputError
 from evenhand.printing import is_number
 
 LEAST_EPSILON = 0.01
-"""Below it an answer is a coin toss to three digits, and counts a hundred times over."""
+"""With a smaller ε a response is a coin toss to three digits, and has a weight of hundreds."""
 LARGEST_EPSILON = 20.0
-"""Above it hardly anybody in a hundred million is told otherwise: that is no privacy."""
+"""With a larger ε fewer than one response in a hundred million differs from the truth, which is no privacy."""
 
 
 @dataclass(frozen=True)

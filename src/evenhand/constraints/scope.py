@@ -49,7 +49,7 @@ class ConstraintScope:
                 raise InputError(f"the limit of {name!r} is {quoted(limit)}; it must be a number, zero or more")
             if self.scope == ("local" if name == SERVER else "global"):
                 raise InputError(
-                    f"{name!r} has a limit of its own, which scope={self.scope!r} has no use for; choose "
+                    f"{name!r} has its own limit, but scope={self.scope!r} does not use it; choose "
                     f"{'global' if name == SERVER else 'local'!r} or 'both'"
                 )
 
@@ -59,7 +59,7 @@ class ConstraintScope:
             if name not in (SERVER, *clients):
                 raise InputError(f"limits name {name!r}, which is not a client; the clients are {', '.join(clients)}")
         if self.limits and len(constraints) != 1:
-            raise InputError(f"limits of clients go with one constraint; there are {len(constraints)}")
+            raise InputError(f"limits of clients need exactly one constraint; there are {len(constraints)}")
 
     def constraints_of(self, name: str, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
         """Return the constraints with the limit of this client, or of the server, if it has one."""

@@ -18,7 +18,7 @@ from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under
 from evenhand.models.kinds import NAMED, ModelKind, as_model
 from evenhand.printing import near, quoted
-from evenhand.protocol.job import Job, Protection, check_options
+from evenhand.protocol.job import Job, Protection, check_option_names, check_options
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.solver import Split
 from evenhand.protocol.terms import check_name
@@ -288,7 +288,8 @@ def to_constraint(given: dict[str, Any]) -> Constraint:
     if not isinstance(kind, str) or kind not in KINDS:
         raise JobError(f"job.constraint.kind is {quoted(kind)}; choose one of {', '.join(KINDS)}")
     with under("job.constraint"):
-        return check_options(kind, KINDS[kind], given)
+        check_option_names(kind, KINDS[kind], given)
+        return KINDS[kind](**given)
 
 
 def to_model(given: str | dict[str, Any], split: Split) -> ModelKind:

@@ -284,7 +284,9 @@ class Metric(NamedTuple):
 
 
 METRICS: Final[dict[str, Metric]] = {
-    "accuracy": Metric("share of correct decisions", "share of rows whose decision (score above 0) equals the label"),
+    "accuracy": Metric(
+        "share of correct decisions", "share of rows with a decision (score above 0) equal to the label"
+    ),
     "DFP": Metric(
         "gap in false-positive rates", "gap of false-positive rates: wrong decisions over the negative label"
     ),

@@ -1,7 +1,8 @@
-"""Measured from scores (logits): the quality of a two-label model, its gaps between groups, and what they prove.
+"""Metrics of scores (logits) of a two-label model: quality, gaps between groups, and confidence bounds.
 
-A row is predicted positive iff its score is above 0. The names are the papers': ACC is ``accuracy``; DEO, DFP and DFN
-are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those of its first version (Section V).
+A row is predicted positive if and only if its score is above 0. The names are the papers': ACC is ``accuracy``; DEO,
+DFP and DFN are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those of its first version
+(Section V).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def group_report(
     pos_label: Any = 1,
     cross: bool = False,
 ) -> pd.DataFrame:
-    """One line per group: count, accuracy, selection_rate, TPR, FPR, FNR and base_rate.
+    """Return a row for each group: count, accuracy, selection_rate, TPR, FPR, FNR and base_rate.
 
     With ``scores`` (logits) there is also ``positive_loss``, the mean logistic loss over the group's positives: DEO is
     the largest gap in that column. A rate over no rows is NaN, not 0: the table describes, it does not judge, so a
@@ -97,13 +98,13 @@ def summary(
     pos_label: Any = None,
     cross: bool = False,
 ) -> dict[str, float]:
-    """Accuracy, loss and the gaps between groups, from scores (logits; predicted positive iff above 0).
+    """Return accuracy, loss and the gaps between groups, from scores (logits; predicted positive if above 0).
 
     A gap is the largest absolute difference between two groups of an attribute, the worst over attributes; rates
     and means are taken within a group:
 
     ==================  =========================================================================================
-    ``accuracy``        share of rows whose decision equals the label
+    ``accuracy``        share of rows with a decision equal to the label
     ``DEO``             gap of the mean logistic loss over positives (FairVFL, Definition 1)
     ``DFP``             gap of false-positive rates
     ``DFN``             gap of false-negative rates, which is that of true-positive rates: equal opportunity
@@ -140,13 +141,13 @@ def gap_bounds(
     cross: bool = False,
     level: float = LEVEL,
 ) -> pd.DataFrame:
-    """What the gaps of :func:`summary` say of the population: a row for each gap.
+    """Return what the gaps of :func:`summary` imply for the population: a row for each gap.
 
     ==================  =========================================================================================
     ``estimate``        the gap on these rows
     ``standard_error``  of the difference that is the gap
     ``bound``           max (|difference| + z SE) over all pairs of groups: no gap in the population is larger
-    ``attribute``       whose groups differ most
+    ``attribute``       the attribute with the largest gap
     ``groups``          the two groups
     ``rows``            how many rows there are in the slices of the two
     ``comparisons``     R, how many pairs of groups were compared
@@ -188,7 +189,9 @@ def intervals(
     repeats: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What every metric of :func:`summary` says of the population: columns estimate, low, high, standard_error, bound.
+    """Return what each metric of :func:`summary` implies for the population.
+
+    The columns are estimate, low, high, standard_error and bound.
 
     ``low`` and ``high`` are bootstrap percentiles: as many rows as there are are drawn with replacement, ``repeats``
     times, so that the numbers of rows in labels and groups vary as they do in the population; where more than 131,072

@@ -20,17 +20,17 @@ class GrowthOptions(CheckedOptions):
     Parameters
     ----------
     leaves
-        The most leaves of a tree, at most 256.
+        Maximum number of leaves of a tree, at most 256.
     depth
-        The largest depth of a tree; 0 is unlimited.
+        Maximum depth of a tree; 0 is unlimited.
     rows_a_leaf
-        The fewest rows in a leaf.
+        Minimum number of rows in a leaf.
     shrinkage
-        η, the share of a leaf's own Newton step that is taken.
+        η, the share of a leaf's Newton step that is taken.
     exact_rates
-        Meet bounds at leave-one-out scores: on exact rates those of measures ``"error"`` and ``"positive"``.
+        Whether bounds are met at leave-one-out scores, on exact rates for measures ``"error"`` and ``"positive"``.
     patience
-        Steps without progress in the leave-one-out loss after which a run ends with the best model it had.
+        Number of steps without progress in the leave-one-out loss after which the run ends with its best model.
     """
 
     leaves: Annotated[int, Field(ge=2, le=MOST_LEAVES)] = 16

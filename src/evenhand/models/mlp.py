@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 4096
-"""Rows that go through the layers at a time: what lies between the layers then stays in the processor's cache."""
+"""Number of rows in a batch: activations then stay in the processor's cache."""
 
 
 def _torch() -> Any:
@@ -61,7 +61,7 @@ class MLPModel:
     def __init__(self, matrix: Matrix, regulariser: float, hidden: tuple[int, ...] = (32, 16), seed: int = 0) -> None:
         self.rows, self.columns = matrix.shape
         distinct, self._place = _distinct(_dense(matrix))
-        # One column for each row, here and between the layers: these products are faster.
+        # Activations have one column for each row: these products are faster.
         self._data = self._torch.from_numpy(np.ascontiguousarray(distinct.T))
         self.hidden = hidden
         self.regulariser = regulariser
@@ -77,7 +77,7 @@ class MLPModel:
 
     @property
     def _torch(self) -> Any:
-        # Not kept: a module cannot be pickled, but an estimator can.
+        # Do not keep the module: it cannot be pickled, but an estimator must be.
         return _torch()
 
     def _layers(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -86,7 +86,7 @@ class MLPModel:
         return [part.view(inputs + 1, outputs) for part, (inputs, outputs) in zip(parts, self._shapes, strict=True)]
 
     def _through(self, layers: list[torch.Tensor], data: torch.Tensor) -> list[torch.Tensor]:
-        """What goes into each layer, and what comes out of the last."""
+        """Return the input of each layer, and the output of the last."""
         values = [data]
         for index, layer in enumerate(layers):
             out = self._torch.addmm(layer[-1][:, None], layer[:-1].T, values[-1])
@@ -110,13 +110,13 @@ class MLPModel:
             return self._torch.cat(scores).numpy() if scores else np.zeros(0)
 
     def _one_thread(self) -> AbstractContextManager[None]:
-        """Sums over rows are split among threads, and come out otherwise with another number of them."""
+        """Fix the number of threads: sums over rows depend on it."""
         from evenhand.models.stacked import one_thread
 
         return one_thread()
 
     def gradient(self, nu: Array) -> Array:
-        """νᵀ∂scores/∂θ + μθ, by hand: autograd would keep what lies between the layers for all rows at once."""
+        """Return νᵀ∂scores/∂θ + μθ, computed by hand: autograd would store the activations of all rows."""
         layers = self._layers(self._torch.from_numpy(self.weights))
         found = self.regulariser * self.weights
         slopes = self._layers(self._torch.from_numpy(found))
@@ -133,7 +133,7 @@ class MLPModel:
         return found
 
     def _onto_distinct(self, values: Array) -> Array:
-        """A number for each row, summed over the rows that are alike."""
+        """Sum a number over equal rows."""
         if self._place is None:
             return np.ascontiguousarray(values)
         return np.bincount(self._place, values, self._data.shape[1]).astype(np.float64, copy=False)
@@ -145,7 +145,7 @@ class MLPModel:
         return float(self.weights @ self.weights)
 
     def spectral_bound(self) -> float:
-        """Of the derivative at the present weights, by power iteration on JᵀJ: an estimate, as J changes with them."""
+        """Estimate the squared norm by power iteration on JᵀJ at the present weights; J changes with them."""
         torch = self._torch
         flat = torch.from_numpy(self.weights).clone()
         vector = torch.ones_like(flat)

@@ -242,7 +242,7 @@ class Network:
         return np.asarray(scores.numpy(), dtype=np.float64)
 
     def _as_rows(self, features: Any) -> npt.NDArray[np.float32] | Pictures:
-        """Bytes stay bytes; of pictures that are larger than what was trained on, the middle is shown."""
+        """Keep bytes as bytes; crop larger pictures to the middle."""
         if isinstance(features, Pictures):
             return features
         rows = np.asarray(features)

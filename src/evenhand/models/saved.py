@@ -41,7 +41,7 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
     weights, columns = state.get("weights"), state.get("columns")
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
         raise RunError("the weights file holds no list of weights")
-    # Before anything is made that has so many columns.
+    # Check before allocating arrays with this many columns.
     if state_is_of_trees(state) and type(columns) is int and 0 <= columns < 2**31:
         return _trees(state, weights, columns, text, splits)
     if not (type(columns) is int and 0 <= columns <= weights.size):
@@ -61,7 +61,7 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
 
 
 def state_is_of_trees(state: State) -> bool:
-    """Tell whether the state is of trees, which have a text beside it."""
+    """Return whether the state belongs to trees, which also have a text file."""
     kind = state.get("model")
     return isinstance(kind, str) and kind == "trees"
 
@@ -84,7 +84,7 @@ def _trees(state: State, weights: Array, columns: int, text: str, splits: str) -
     if found != counts:
         raise RunError(f"the trees have {sum(found)} leaves, the weights file has values for {sum(state['leaves'])}")
     if state.get("splits", 0) != len(model.splits):
-        raise RunError(f"there are {len(model.splits)} splits where the weights file names another number")
+        raise RunError(f"the model has {len(model.splits)} splits, but the weights file has another number")
     model.weights = weights
     return model
 

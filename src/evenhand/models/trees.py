@@ -77,32 +77,32 @@ class TreeShape:
 
 
 class TreesModel:
-    """scores = Σ over trees of the value of the row's leaf, and perhaps an intercept.
+    """Trees with scores = Σ over trees of the value of the row's leaf, plus an optional intercept.
 
     Parameters
     ----------
     matrix
-        Numbers as they are, missing ones as NaN; categories as codes 0, 1, ..., missing ones as NaN.
+        Numbers unscaled, categories as codes 0, 1, ...; missing values are NaN.
     categorical
-        Which columns hold codes.
+        Columns that hold category codes.
     intercept
         Whether there is an intercept, as the last weight.
     monotone
-        Of each column 1 where scores may only rise with it, −1 where they may only fall, else 0; none is all 0.
+        For each column 1 if scores may only rise with it, −1 if they may only fall, else 0; empty means all 0.
     seed
-        Of the rows that LightGBM looks at to choose where to split, where there are very many.
+        Seed for sampling rows when LightGBM chooses bins on very large tables.
 
     Attributes
     ----------
     head, trees
-        LightGBM's text: what all trees share, and each tree's own.
+        LightGBM's text: the header that all trees share, and the text of each tree.
     weights
         The leaf values, tree after tree, and then the intercept.
     splits
-        Of trees that cross parties: the text of each split that was offered, as a tree of two leaves; and of relayed
-        ones, whole trees: of the party that tells its leaves, and of the one that grows inside them.
+        For trees that cross parties: the text of each offered split, as a tree of two leaves; for relayed trees the
+        whole trees, of the giver and of the taker.
     routes
-        How everybody's splits hang together (`across.Routes`), where the model is the label holder's.
+        Structure of the trees that cross parties (`across.Routes`), at the label holder only.
     """
 
     state_fields: ClassVar = {"head": str, "trees": list[str], "splits": list[str]}
@@ -149,7 +149,7 @@ class TreesModel:
             "lambda_l2": self.shape.l2,
             "feature_pre_filter": False,
             **({"monotone_constraints": list(self.monotone)} if any(self.monotone) else {}),
-            # The same trees on every machine, whatever else runs there.
+            # Deterministic: the same trees on every machine.
             "deterministic": True,
             "force_col_wise": True,
             "num_threads": 1,
@@ -160,7 +160,7 @@ class TreesModel:
 
     @cached_property
     def _binned(self) -> Any:
-        """The party's columns in LightGBM's form, made when first needed, once for all trees."""
+        """The party's columns as a LightGBM dataset, created on first use and shared by all trees."""
         if not self.columns:
             raise DataError("there is no column to grow trees on")
         label = np.zeros(self.rows)
@@ -176,8 +176,7 @@ class TreesModel:
     def grow(self, gradient: Array, curvature: Array, trees: int = 1, shrinkage: float = 1.0) -> npt.NDArray[np.uint8]:
         """Grow trees from derivatives of the objective in each row's score; their leaf values are set later.
 
-        Each tree after the first is grown at the point where a quadratic model of the objective is after the trees
-        before it.
+        Each tree after the first uses the derivatives of a quadratic model of the objective, after the trees before it.
 
         Returns
         -------
@@ -341,7 +340,7 @@ class TreesModel:
 
 
 def _given(gradient: Array, curvature: Array, *_: Any) -> tuple[Array, Array]:
-    """Give LightGBM the derivatives at the joint scores, where it asks for those at its own."""
+    """Return the derivatives at the joint scores, instead of those at LightGBM's own scores."""
     return gradient, curvature
 
 

@@ -1,21 +1,21 @@
-"""What ε a client's protected updates amount to: stated where it can be proved, refused where it cannot.
+"""Compute the ε of a client's protected updates; refuse to state one that cannot be proved.
 
-The guarantee is local: it holds against the server and anyone else who reads the messages, for each client on its own.
-It is for replacing the client's whole data set, hence any record of it, by another of as many rows; the number of rows
-and in which rounds a client takes part are taken to be known. What the server makes of the updates, the next model
-included, is post-processing and spends nothing more.
+The guarantee is local: it holds for each client separately, against the server and anyone else who reads the messages.
+Neighbouring data sets differ in all of a client's rows (hence in any record), but not in the number of rows. The number
+of rows, and the rounds in which a client takes part, are public. Everything the server computes from the updates,
+including the next model, is post-processing and costs no further ε.
 
-No amplification by sampling is claimed. Drawing a random part of the clients for each round would lower ε only against
-somebody who cannot tell who was drawn; the server draws them and sees each update arrive. So what counts is the number
-of rounds a client took part in, not the share of clients in a round.
+No amplification by client sampling is claimed. Sampling lowers ε only against an adversary that does not know which
+clients were drawn, but the server draws them and receives each update. So ε depends on the number of rounds in which a
+client took part, not on the share of clients in a round.
 
-Each round releases Δw and, if the solver has them, Δλ. Two Gaussian releases with noise multipliers z_w and z_λ are
-together one Gaussian release with 1/z² = 1/z_w² + 1/z_λ², and rounds compose adaptively. The composition is taken by
-dp-accounting (extra ``privacy``), by Rényi divergences (RDP) and by privacy loss distributions (PLD). Both give upper
-bounds; the smaller is stated and both are shown.
+Each round releases Δw and, if the solver has multipliers, Δλ. Two Gaussian releases with noise multipliers z_w and z_λ
+together equal one with 1/z² = 1/z_w² + 1/z_λ², and rounds compose adaptively. dp-accounting (extra ``privacy``)
+computes the composition by Rényi divergences (RDP) and by privacy loss distributions (PLD). Both are upper bounds; the
+smaller one is stated, and both are shown.
 
-Noise at every step of training (:mod:`evenhand.privacy.record_level`) is accounted for in the same way, with what
-Poisson sampling adds to it: nobody but the client knows which rows were in a step. Its guarantee is about one record.
+Noise at every step of training (:mod:`evenhand.privacy.record_level`) is accounted for in the same way, with
+amplification by Poisson sampling: only the client knows which rows were in a step. That guarantee is about one record.
 """
 
 from __future__ import annotations
@@ -32,43 +32,42 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
 from evenhand.privacy.record_level import RecordGaussian
 
-# Of the privacy loss distribution, as a part of the loss's own standard deviation: ε is then good to about seven digits
-# (against the closed form), whatever its size, and takes some hundredths of a second.
+# Grid step of the privacy loss distribution, relative to the standard deviation of the loss. ε then has about seven
+# correct digits (compared with the closed form) and takes some hundredths of a second.
 _GRID = 1e-3
 _PRECISION = 1e-6
-# The same where steps are sampled, for noise of at least the sensitivity: finer grids change the fourth digit only.
+# The same for sampled steps with noise of at least the sensitivity: finer grids change only the fourth digit.
 _RECORD_GRID = 1e-3
 _SIMULATED = (
-    "Simulated: the noise came from a seed that others may know, and whoever knows it can take the noise off. "
+    "Simulated: the noise came from a seed that others may know, and with it they can subtract the noise. "
     "With noise from the client's own entropy, the same updates would have "
 )
 
 
 class NoGuaranteeError(InputError):
-    """No ε can be proved for what was sent; the message says why, and what to change."""
+    """No ε can be proved for the messages; the error says why, and what to change."""
 
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What one client's updates reveal at most about its data.
+    """Privacy guarantee for one client's updates.
 
     Attributes
     ----------
     epsilon, delta
-        Whatever is done with the updates, an outcome that has probability p with one data set has at most
-        exp(ε) p + δ with any other of as many rows.
+        Any event that has probability p with one data set has at most exp(ε) p + δ with any other of as many rows.
     rounds
-        Updates that were protected and sent. One that was lost counts; the same one sent again does not.
+        Number of protected updates that were sent. A lost update counts; one that is sent again unchanged does not.
     noise_multipliers
-        Noise over sensitivity of each release of a round: of Δw, and of Δλ if it is sent.
+        Ratio of noise to sensitivity of each release of a round: of Δw, and of Δλ if it is sent.
     by_accountant
-        The ε of each accountant, ``RDP`` and ``PLD``.
+        ε of each accountant, ``RDP`` and ``PLD``.
     secret_noise
-        Whether nobody but the client could repeat the noise. If not, ε is what the same run would spend if it were so.
+        Whether only the client could reproduce the noise. Otherwise ε describes the same run with secret noise.
     shares
-        How many clients' noise every sum holds at least; 1 where each update has the whole noise itself.
+        Minimum number of clients that contribute noise to each sum; 1 if each update has the full noise.
     about
-        ``"client"``: all of its data may be exchanged. ``"record"``: one record may be blanked.
+        ``"client"``: all data of a client may be exchanged. ``"record"``: one record may be blanked.
     """
 
     epsilon: float
@@ -82,7 +81,7 @@ class PrivacyStatement:
 
     @property
     def words(self) -> str:
-        """The statement for people, with what it rests on."""
+        """Return the statement as text, with its assumptions."""
         if self.rounds == 0:
             return "The client sent no updates, so they reveal nothing about its data (ε = 0)."
         releases = "Δw" if len(self.noise_multipliers) == 1 else "Δw and Δλ"
@@ -106,7 +105,8 @@ class PrivacyStatement:
                 "This is local differential privacy: it holds against the server and anyone else who reads the updates,"
             )
         return (
-            "Each client adds a share of the noise under masks: it holds against the server and whoever sees the sums, "
+            "Each client adds a share of the noise under masks: it holds against the server and anyone who "
+            "sees the sums, "
             f"as long as {self.shares} clients or more in every sum keep their noise to themselves,"
         )
 
@@ -122,29 +122,29 @@ def privacy_statement(
     unprotected: Sequence[str] = (),
     secret_noise: bool = False,
 ) -> PrivacyStatement:
-    """The ε of one client at ``delta``, or a refusal.
+    """Return the ε of one client at ``delta``, or raise an error if none can be stated.
 
     Parameters
     ----------
     mechanism
-        What protected the updates; only a :class:`~evenhand.privacy.mechanism.ClippedGaussian` with noise gives an ε,
-        or a :class:`~evenhand.privacy.record_level.RecordGaussian`, one about records.
+        Mechanism that protected the updates. Only a :class:`~evenhand.privacy.mechanism.ClippedGaussian` with noise or
+        a :class:`~evenhand.privacy.record_level.RecordGaussian` (for records) gives an ε.
     rounds
-        Updates the client sent: the rounds it took part in.
+        Number of updates that the client sent: the rounds it took part in.
     delta
-        δ. Choose it well below one over the number of people the guarantee is for.
+        δ. Choose it well below one over the number of people that the guarantee covers.
     unprotected
-        Names of other things the client sent that depend on its records, such as BatchNorm's running means, local
-        metrics or group counts. The number of rows need not be named: neighbours have the same.
+        Names of other data-dependent values that the client sent, such as BatchNorm's running means, local metrics or
+        group counts. The number of rows need not be listed: neighbouring data sets have the same number.
     secret_noise
-        Whether each client drew its noise from entropy of its own, rather than from a seed in the job that the server
-        knows as well. By default the statement says that it is that of a simulation.
+        Whether each client drew its noise from its own entropy, rather than from a seed in the job that the server
+        knows as well. By default the statement says that it describes a simulation.
 
     Raises
     ------
     NoGuaranteeError
-        If noise is not added, or added to updates of any size, if the rounds are not known, or if anything else that
-        depends on the data was sent.
+        If there is no noise, updates are not clipped, the number of rounds is unknown, or other data-dependent values
+        were sent.
     InputError
         If ``delta`` is not between 0 and 1 or ``rounds`` is negative.
     MissingExtraError
@@ -154,7 +154,9 @@ def privacy_statement(
         raise InputError(f"delta is {delta}: give a number between 0 and 1, such as 1e-5")
     multipliers = _proven_multipliers(mechanism, unprotected)
     if rounds is None:
-        raise NoGuaranteeError("how many updates the client sent is not known: each one adds to ε, so count them")
+        raise NoGuaranteeError(
+            "the number of updates that the client sent is unknown, and each one adds to ε: count them"
+        )
     rounds = _count("rounds", rounds, least=0)
     if isinstance(mechanism, RecordGaussian):
         by_accountant = _of_records(mechanism, rounds, delta)
@@ -180,7 +182,7 @@ def client_statements(
     unprotected: Sequence[str] = (),
     secret_noise: bool = False,
 ) -> dict[str, PrivacyStatement]:
-    """:func:`privacy_statement` for each client, from the number of rounds each took part in; all or none."""
+    """Return :func:`privacy_statement` for each client, by its number of rounds; raise an error if one has none."""
     statements: dict[int | None, PrivacyStatement] = {}
     for name, count in rounds.items():
         try:
@@ -193,14 +195,14 @@ def client_statements(
 
 
 def noise_for(epsilon: float, delta: float, rounds: int, *, releases: int = 2) -> float:
-    """The least noise multiplier, to six digits, with which ``rounds`` updates keep within ``epsilon`` at ``delta``.
+    """Return the smallest noise multiplier, to six digits, with which ``rounds`` updates stay within ``epsilon``.
 
-    It goes into :class:`~evenhand.privacy.mechanism.ClippedGaussian` as ``noise_multiplier``, for Δw and Δλ alike.
+    Use it as ``noise_multiplier`` of :class:`~evenhand.privacy.mechanism.ClippedGaussian`, for both Δw and Δλ.
 
     Parameters
     ----------
     releases
-        What is sent in a round: 2 for Δw and Δλ, 1 for Δw alone (``dual_clip=None``).
+        Number of releases in a round: 2 for Δw and Δλ, 1 for Δw alone (``dual_clip=None``).
 
     Raises
     ------
@@ -223,7 +225,7 @@ def noise_for(epsilon: float, delta: float, rounds: int, *, releases: int = 2) -
         low, high = high, 2 * high
     while spent(low) <= epsilon:
         low, high = low / 2, low
-    # The upper end always keeps within ε.
+    # The upper end always stays within ε.
     while high / low > 1 + _PRECISION:
         middle = sqrt(low * high)
         low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
@@ -241,20 +243,20 @@ def _count(name: str, value: int, *, least: int) -> int:
 
 
 def _proven_multipliers(mechanism: object, unprotected: Sequence[str]) -> tuple[float, ...]:
-    """Noise over sensitivity of each release, if the sensitivity is bounded and nothing else was sent."""
+    """Return the noise multiplier of each release; refuse unbounded sensitivity and unprotected values."""
     if mechanism is None:
-        raise NoGuaranteeError("the updates were sent as they are, without noise: protect them by ClippedGaussian")
+        raise NoGuaranteeError("the updates were sent without noise: protect them with ClippedGaussian")
     if isinstance(mechanism, GaussianNoise):
         raise NoGuaranteeError(
             "the updates were not clipped, so one record may move them by any amount and noise of any fixed size "
             "proves no ε: use ClippedGaussian"
         )
-    # Nor is another subclass trusted: what it protects is its own affair.
+    # Refuse other subclasses: what they protect is unknown.
     trusted = type(mechanism) in (ClippedGaussian, SharedGaussian, RecordGaussian)
     if not (trusted and isinstance(mechanism, ClippedGaussian | RecordGaussian)):
-        raise NoGuaranteeError(f"{mechanism!r} is no mechanism an ε is known for: use ClippedGaussian")
+        raise NoGuaranteeError(f"no ε is known for {mechanism!r}: use ClippedGaussian")
     if min(mechanism.noise_multipliers) == 0:
-        raise NoGuaranteeError("an update was clipped but got no noise: give a noise multiplier above 0")
+        raise NoGuaranteeError("updates were clipped but have no noise: give a noise multiplier above 0")
     if unprotected:
         raise NoGuaranteeError(
             f"sent without protection: {', '.join(unprotected)}; no ε covers these, so leave them out or protect them "
@@ -264,15 +266,15 @@ def _proven_multipliers(mechanism: object, unprotected: Sequence[str]) -> tuple[
 
 
 def _of_a_round(multipliers: tuple[float, ...]) -> float:
-    """The one noise multiplier that a round's releases, taken together, amount to."""
+    """Return the noise multiplier that equals all releases of a round together."""
     return 1 / sqrt(sum(multiplier**-2 for multiplier in multipliers))
 
 
 def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
-    """ε of so many Gaussian releases by each accountant.
+    """Return ε of this many Gaussian releases by each accountant.
 
-    The accountants' own neighbouring relation says only whether and how sampling amplifies, and there is none here:
-    the multiplier already counts the sensitivity of replacing.
+    The accountants' neighbouring relation only affects amplification by sampling, which is not used here: the
+    multiplier already accounts for the sensitivity of replacing.
     """
     accounting = accounting_package()
     if rounds == 0:
@@ -287,7 +289,7 @@ def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
 
 
 def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[str, float]:
-    """ε of DP-SGD by each accountant; neighbours are data sets of which one has a record blanked."""
+    """Return ε of DP-SGD by each accountant; neighbouring data sets differ in one blanked record."""
     accounting = accounting_package()
     if rounds == 0:
         return {"RDP": 0.0, "PLD": 0.0}
@@ -303,8 +305,9 @@ def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[st
 
 @contextmanager
 def _orders_left_out_in_silence() -> Iterator[None]:
-    """The RDP accountant warns of every order that it leaves out. That can only make its ε larger, and a search for the
-    noise would fill the screen with it.
+    """Silence the RDP accountant's warning about each order it leaves out.
+
+    Leaving out orders can only increase ε, and a search for the noise would print very many warnings.
     """
     log = logging.getLogger("absl")
     before = log.level
@@ -316,7 +319,7 @@ def _orders_left_out_in_silence() -> Iterator[None]:
 
 
 def accounting_package() -> Any:
-    """The package, or an error that says how to get it."""
+    """Return the package; raise an error that says how to install it."""
     try:
         import dp_accounting
         import dp_accounting.pld

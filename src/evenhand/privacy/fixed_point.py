@@ -1,11 +1,11 @@
-"""Real numbers in fixed point modulo 2⁶⁴: what can be masked and added exactly, in any order.
+"""Fixed-point numbers modulo 2⁶⁴, which can be masked and added exactly, in any order.
 
 A value becomes an integer (times 2^fraction_bits, rounded), and integers are added modulo 2⁶⁴. With the default 32
-fraction bits a sum may reach ±2³¹ (about 2.1·10⁹), and a sum of q values is off by at most q·2⁻³³ through rounding.
+fraction bits a sum may reach ±2³¹ (about 2.1·10⁹), and a sum of q values has a rounding error of at most q·2⁻³³.
 Decoding to float64 is exact up to sums of 2²¹ and rounds to 53 bits beyond.
 
-One word has one range and one precision. Where numbers may be large and small at once, as inner products are, two words
-a number have the range of `HIGH_BITS` and a precision of some 2⁻⁷⁰ (`encode_wide`).
+One word has one range and one precision. For numbers that may be both large and small, such as inner products, two
+words a number have the range of `HIGH_BITS` and a precision of about 2⁻⁷⁰ (`encode_wide`).
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from evenhand.errors import InputError
 
 FRACTION_BITS = 32
 SCALE = 2.0**FRACTION_BITS
-"""One, in the default fixed point: what `encode_scalar` and `decode_scalar` (`compiled.py`) take as `scale`."""
+"""The number 1 in the default fixed point: the `scale` of `encode_scalar` and `decode_scalar` (`compiled.py`)."""
 ROW_BITS = 50
-"""Binary places of numbers a row of data: sums may reach 8192, and are off by some 10⁻¹⁵."""
+"""Fraction bits of numbers for each row of data: sums may reach 8192, with an error of about 10⁻¹⁵."""
 LEAST_COLUMN = 2.0**-20
-"""What a column of such numbers must reach somewhere: of a smaller one, too few digits are left. Near the optimum sums
-of directions are all but zero, and a coefficient of millions would make a score of their rounding."""
+"""Minimum of a column's largest entry; smaller columns keep too few digits. Near the optimum, sums of directions are
+almost zero, and a coefficient of millions would turn their rounding into scores.
+"""
 HIGH_BITS = 16
 """Fraction bits of the first of two words: sums may reach ±2⁴⁷."""
 
 
 def largest(parties: int, fraction_bits: int = FRACTION_BITS) -> float:
-    """The largest magnitude a value may have so that a sum of `parties` such values cannot wrap round."""
+    """Return the largest magnitude of a value for which a sum of `parties` such values cannot overflow."""
     if parties < 1 or not 0 <= fraction_bits <= 62:
         raise InputError(
-            f"no fixed point with {fraction_bits} fraction bits (0 to 62) for {parties} parties (1 or more)"
+            f"invalid fixed point: {fraction_bits} fraction bits (0 to 62) for {parties} parties (1 or more)"
         )
-    # Rounded down to a float strictly below 2⁶³/q, then to an integer: rounding a value below cannot pass it.
+    # Round down to a float strictly below 2⁶³/q, then to an integer, so that rounding a smaller value cannot exceed it.
     return float(np.floor(np.nextafter(2.0**63 / parties, 0.0))) * 2.0**-fraction_bits
 
 
 def encode(values: ArrayLike, fraction_bits: int = FRACTION_BITS, parties: int = 1) -> NDArray[np.uint64]:
-    """Fixed point, two's complement: the nearest multiple of 2^−fraction_bits, counted modulo 2⁶⁴.
+    """Encode as two's complement fixed point: the nearest multiple of 2^−fraction_bits, modulo 2⁶⁴.
 
     Parameters
     ----------
     values
         Finite numbers of magnitude up to `largest(parties, fraction_bits)`; others are refused.
     fraction_bits
-        Binary places kept; the error of one value is at most 2^−(fraction_bits+1).
+        Number of fraction bits; the error of one value is at most 2^−(fraction_bits+1).
     parties
-        How many encoded values will be added.
+        Number of encoded values that will be added.
     """
     real = np.asarray(values, dtype=np.float64)
     limit = largest(parties, fraction_bits)
@@ -62,7 +63,7 @@ def encode(values: ArrayLike, fraction_bits: int = FRACTION_BITS, parties: int =
 
 
 def decode(sums: NDArray[np.uint64], fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
-    """The real numbers that these sums of encoded values stand for."""
+    """Decode sums of encoded values."""
     integers = np.ascontiguousarray(sums, dtype=np.uint64).view(np.int64)
     real = integers.reshape(np.shape(sums)).astype(np.float64)
     real *= 2.0**-fraction_bits
@@ -70,12 +71,12 @@ def decode(sums: NDArray[np.uint64], fraction_bits: int = FRACTION_BITS) -> NDAr
 
 
 def largest_score(parties: int) -> float:
-    """What a number a row of data may be at most, among so many."""
+    """Return the largest magnitude of a number for each row, for this many parties."""
     return largest(parties, ROW_BITS)
 
 
 def encode_wide(values: ArrayLike, parties: int = 1) -> NDArray[np.uint64]:
-    """Two words a number, (2, ...): the number itself, and what rounding has left of it, in a far smaller unit."""
+    """Encode each number as two words, (2, ...): the rounded number, and the remainder in a far smaller unit."""
     real = np.asarray(values, dtype=np.float64)
     high = encode(real, HIGH_BITS, parties)
     left = (real - decode(high, HIGH_BITS)) * 2.0**HIGH_BITS
@@ -83,10 +84,10 @@ def encode_wide(values: ArrayLike, parties: int = 1) -> NDArray[np.uint64]:
 
 
 def decode_wide(sums: NDArray[np.uint64], parties: int = 1) -> NDArray[np.float64]:
-    """The real numbers that these sums of `parties` numbers of two words stand for."""
+    """Decode sums of `parties` numbers of two words."""
     return decode(sums[0], HIGH_BITS) + decode(sums[1], _low_bits(parties)) * 2.0**-HIGH_BITS
 
 
 def _low_bits(parties: int) -> int:
-    """What is left is at most half a unit, so that a sum of it fits with as many fraction bits."""
+    """Return the fraction bits of the remainder: it is at most half a unit, so a sum of it fits with this many."""
     return 62 - parties.bit_length()

@@ -1,8 +1,8 @@
-"""Xᵀν in fixed point modulo 2⁶⁴: the same integers however they are computed, in the clear, by shares or encrypted.
+"""Compute Xᵀν in fixed point modulo 2⁶⁴: the same integers in the clear, from shares, or encrypted.
 
-Columns have `column_bits` binary places, n·ν has `nu_bits`, and both are chosen from the number of rows so that no sum
-can wrap round: columns may have a mean size of `MOST_MEAN`, entries of n·ν one of `MOST_NU`, and what is larger is
-scaled down by a power of two that everybody is told.
+Columns have `column_bits` fraction bits, and n·ν has `nu_bits`. Both are chosen from the number of rows so that no sum
+can overflow: columns may have a mean magnitude of `MOST_MEAN`, and entries of n·ν one of `MOST_NU`. Larger n·ν are
+scaled down by a power of two that all participants know.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from evenhand.privacy.fixed_point import decode, encode
 from evenhand.privacy.pairwise import Words
 
 MOST_MEAN: Final = 2.0
-"""Largest mean of the sizes of a column's entries; standardised ones and zeros and ones are below 1."""
+"""Maximum mean magnitude of a column's entries; standardised columns and indicators are below 1."""
 MOST_NU: Final = 64.0
 """Largest entry of n·ν before it is scaled down."""
 MOST_NUMBERS: Final = 2**27
-"""Entries of a party's columns in words: a gigabyte."""
+"""Maximum number of entries of a party's columns: a gigabyte of words."""
 
 
 @dataclass(frozen=True)
 class ProductGrid:
-    """Which multiples of a power of two columns and n·ν are rounded to, for so many rows."""
+    """Fraction bits of columns and of n·ν for a number of rows."""
 
     rows: int
 
     @property
     def _bits(self) -> int:
-        """Binary places of a product: what sums leave of 58, which every way of computing them has room for."""
+        """Fraction bits of a product, so that sums fit into 58 bits, which every way of computing them supports."""
         return 58 - int(np.ceil(np.log2(self.rows * MOST_MEAN * MOST_NU)))
 
     @property
@@ -46,7 +46,7 @@ class ProductGrid:
         return self._bits - self.column_bits
 
     def on_grid(self, matrix: Matrix) -> Matrix:
-        """Columns as the products have them: rounded, so that scores and gradients are of the same columns."""
+        """Return the rounded columns, so that scores and gradients use the same columns."""
         unit = 2.0**self.column_bits
         if sp.issparse(matrix):
             rounded = sp.csc_array(matrix, dtype=np.float64, copy=True)
@@ -54,33 +54,33 @@ class ProductGrid:
             return rounded
         return np.rint(np.asarray(matrix, dtype=np.float64) * unit) / unit
 
-    def columns(self, matrix: Matrix, whose: str) -> Words:
-        """(m, n): columns in words; those that could make a sum wrap round are refused."""
+    def columns(self, matrix: Matrix, owner: str) -> Words:
+        """Return columns as words, (m, n); refuse columns that could overflow a sum."""
         if matrix.shape[0] * matrix.shape[1] > MOST_NUMBERS:
             raise DataError(
-                f"{whose} has {matrix.shape[1]:,} columns of {matrix.shape[0]:,} rows, too many to hide each entry; "
+                f"{owner} has {matrix.shape[1]:,} columns of {matrix.shape[0]:,} rows, too many to hide each entry; "
                 "leave out columns, or choose protection 'masked'"
             )
         dense = np.ascontiguousarray((matrix.toarray() if sp.issparse(matrix) else matrix).T)
         means = np.abs(dense).mean(axis=1) if dense.size else np.zeros(0)
         if (means > MOST_MEAN).any():
             raise DataError(
-                f"{whose}: column {int(np.argmax(means))} has entries of mean size {means.max():.3g}; products in "
+                f"{owner}: column {int(np.argmax(means))} has entries of mean size {means.max():.3g}; products in "
                 f"fixed point take at most {MOST_MEAN:g}. Scale the columns (scale=True does)"
             )
         return encode(dense, self.column_bits)
 
     def nu(self, nu: Array) -> tuple[Words, int]:
-        """n·ν in words, and the power of two by which it was scaled down."""
+        """Return n·ν as words, and the power of two by which it was scaled down."""
         scaled = self.rows * nu
         scale = max(0, int(np.ceil(np.log2(max(float(np.abs(scaled).max(initial=0.0)), 1.0) / MOST_NU))))
         return encode(scaled * 2.0**-scale, self.nu_bits), scale
 
     def product(self, words: Words, scale: int) -> Array:
-        """Xᵀν from its words."""
+        """Decode Xᵀν from its words."""
         return decode(words, self.column_bits + self.nu_bits) * (2.0**scale / self.rows)
 
 
 def times(columns: Words, vector: Words) -> Words:
-    """(m, n) times (n,) modulo 2⁶⁴."""
+    """Multiply (m, n) by (n,) modulo 2⁶⁴."""
     return np.matmul(columns, vector)

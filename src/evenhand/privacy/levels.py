@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from evenhand.errors import InputError
@@ -11,7 +11,15 @@ from evenhand.protocol.job import PROTECTIONS, Protection
 
 @dataclass(frozen=True)
 class Masked:
-    """During training the server receives sums over parties or clients: masks that cancel hide each message."""
+    """During training the server receives sums over parties or clients: masks that cancel hide each message.
+
+    Parameters
+    ----------
+    least_summed
+        Across clients: the fewest in every sum that the server can form; 1 accepts clients that drop out.
+    """
+
+    least_summed: int = 2
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,7 @@ _NAMES: dict[type, Protection] = {Masked: "masked", Dealer: "dealer", Encrypted:
 def protection_of(given: Any) -> dict[str, Any]:
     """Return the fields of a job that a protection sets, from its name or its object."""
     if type(given) in _NAMES:
-        allowed = getattr(given, "allow_experimental", False)
-        return {"protection": _NAMES[type(given)], "allow_experimental": allowed}
+        return {"protection": _NAMES[type(given)], **asdict(given)}
     if isinstance(given, str) and given in ("auto", *PROTECTIONS):
         return {"protection": given}
     known = ", ".join(map(repr, ("auto", *PROTECTIONS)))

@@ -1,13 +1,13 @@
-"""Masks that hide perfectly and cancel exactly: uniform over all 64 bits, added modulo 2⁶⁴ to fixed point.
+"""Masks that hide perfectly and cancel exactly: uniform over 64 bits, added modulo 2⁶⁴ to fixed-point numbers.
 
-A real mask of any finite spread hides a real number only partly, and rounding keeps it from cancelling. A value in
-fixed point (`fixed_point.py`) plus a mask that is uniform over all 64 bits is itself uniform, whatever the value.
+A real-valued mask of finite spread hides a number only partly, and rounding keeps it from cancelling. A fixed-point
+value (`fixed_point.py`) plus a uniform mask of 64 bits is itself uniform, for any value.
 
-**Where masks come from.** The compiled generator (`compiled.py`) makes simulated runs repeatable. It is statistical,
-not cryptographic: whoever sees one of its masks can work out the others, and who knows the seed needs not even that.
-Outside simulation a party draws a secret from the operating system's generator (`fresh_masks`) and takes its masks from
-that (`secret_masks`): nobody else can work them out, and a party that went down and came back sends what it had sent.
-Or masks are agreed on by two (`pairwise.py`).
+**Origin of masks.** The compiled generator (`compiled.py`) makes simulated runs reproducible. It is statistical, not
+cryptographic: one of its masks, or the seed, reveals all others. Outside simulation a party draws a secret from the
+operating system's generator (`fresh_masks`) and derives its masks from it (`secret_masks`). No other participant can
+compute them, and a restarted party sends the same messages again. Masks may also be agreed between two participants
+(`pairwise.py`).
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""Gaussian noise on what a client sends: its change of the weights, Δw, and of the multipliers, Δλ.
+"""Gaussian noise on a client's updates: its change of the weights, Δw, and of the multipliers, Δλ.
 
-A client calls ``protect(delta_weights, delta_multipliers, rng)`` on each update before it is sent. Three mechanisms:
+A client calls ``protect(delta_weights, delta_multipliers, rng)`` on each update before sending it. Three mechanisms:
 
-- :class:`GaussianNoise` is that of FairFedAvgALM's experiments (Section 5, "Gaussian mechanism for LDP"): noise of a
-  given σ, no clipping. One record may then move the update by any amount, so no ε can be stated for it.
-- :class:`ClippedGaussian` bounds both updates first, which makes their sensitivity known whatever the model, the loss,
-  the number of local steps and the data are. Only for this one does :mod:`evenhand.privacy.accounting` state an ε.
-- :class:`SharedGaussian` is the same with a share of the noise from each client, where the server sees sums only.
+- :class:`GaussianNoise` is that of FairFedAvgALM's experiments (Section 5, "Gaussian mechanism for LDP"): noise with a
+  given σ, without clipping. One record may then move the update by any amount, so no ε can be stated.
+- :class:`ClippedGaussian` clips both updates first, which bounds their sensitivity for any model, loss, number of local
+  steps and data. :mod:`evenhand.privacy.accounting` states an ε for it.
+- :class:`SharedGaussian` is the same with a share of the noise from each client, for runs in which the server sees only
+  sums.
 
-The noise must be unknown to whoever reads the update: an ``rng`` whose seed the server knows, or can guess, gives it
-the noise to subtract. Simulations may use a written-down seed; a deployment seeds each client from its own entropy,
-``numpy.random.default_rng()``. And two different updates must never be sent with the same noise: their difference
-would be bare. A client that goes on from a checkpoint may repeat an update only bit for bit.
+The noise must be secret: a server that knows or guesses the seed of ``rng`` can subtract the noise. Simulations may use
+a fixed seed; in a deployment each client takes its own entropy, ``numpy.random.default_rng()``. Two different updates
+must never have the same noise, because their difference would be unprotected. A client that resumes from a checkpoint
+may repeat an update only bit for bit.
 
-Noise is drawn and added in double precision, as if it were a real number. The rounding of such noise can itself give
-something away (Mironov, "On significance of the least significant bits for differential privacy", 2012); that is not
-covered by the ε stated.
+Noise is drawn and added in double precision, as if it were a real number. The rounding of such noise can itself leak
+information (Mironov, "On significance of the least significant bits for differential privacy", 2012). The stated ε does
+not cover this.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, InputError
 from evenhand.printing import is_whole
 
-# Of the weights' update, for half the bytes; any floating-point type is taken and given back.
+# Send the weights' update in single precision, for half the bytes; any floating-point type is accepted and returned.
 Single: TypeAlias = npt.NDArray[np.float32]
 
-# Norms are summed pairwise in double precision, good to some 1e-14 for any number of weights: with this much room the
-# clipped update's true norm is below the bound, not only the computed one.
+# Pairwise sums in double precision have a relative error of about 1e-14 for any number of weights. With this margin
+# the true norm of the clipped update is below the bound, not only the computed one.
 _ROOM = 1e-12
 
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Δw + N(0, σ_w²) and Δλ + N(0, σ_λ²), without clipping: FairFedAvgALM Algorithm 1 as it was run. Proves no ε.
+    """Return Δw + N(0, σ_w²) and Δλ + N(0, σ_λ²) without clipping: FairFedAvgALM Algorithm 1 as published. Proves no ε.
 
     Parameters
     ----------
     weight_noise
         σ_w. The paper tries 0.1, 0.01, 0.001 and 0.0001, and finds that above 0.001 training may diverge.
     multiplier_noise
-        σ_λ; as σ_w by default, as in the paper.
+        σ_λ; by default σ_w, as in the paper.
     """
 
     weight_noise: float
@@ -63,7 +64,7 @@ class GaussianNoise:
     def protect(
         self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
     ) -> tuple[Single, Array]:
-        """Both updates with noise, in the given precision; the arrays handed over are left as they are.
+        """Return both updates with noise, in the given precision; the given arrays are not changed.
 
         Raises
         ------
@@ -80,24 +81,24 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class ClippedGaussian:
-    """Updates shrunk to a bounded norm, then Gaussian noise in proportion to what the bound lets the data change.
+    """Clip updates to a bounded norm, then add Gaussian noise in proportion to their sensitivity.
 
     The guarantee is for *replacing*: a client's whole data set, hence any one record in it, is exchanged for any other
     of as many rows. An update of norm at most S can then move by 2S, its sensitivity, and the noise is
-    ``noise_multiplier`` x 2S. (Were a client added or removed instead, an update would be compared with none and move
-    by S; but a server sees who takes part, so that is not what needs hiding.)
+    ``noise_multiplier`` x 2S. (For *adding or removing* a client the sensitivity would be S; but the server knows which
+    clients take part, so that is not what needs hiding.)
 
     Parameters
     ----------
     clip
-        S_w: ‖Δw‖₂ is at most this.
+        S_w: upper bound of ‖Δw‖₂.
     dual_clip
-        S_λ: ‖Δλ‖₂ is at most this. None if the solver sends no multipliers, as FedAvg: then there are none to
-        protect, none to account for, and any that come are refused.
+        S_λ: upper bound of ‖Δλ‖₂. None for solvers without multipliers, such as FedAvg; an update with multipliers is
+        then refused.
     noise_multiplier
         Standard deviation of the noise on Δw over its sensitivity 2 S_w. 0 clips only.
     dual_noise_multiplier
-        The same for Δλ and 2 S_λ; as ``noise_multiplier`` by default.
+        The same for Δλ and 2 S_λ; by default ``noise_multiplier``.
     """
 
     clip: float
@@ -113,16 +114,16 @@ class ClippedGaussian:
         if self.dual_noise_multiplier is not None:
             _check("dual_noise_multiplier", self.dual_noise_multiplier)
             if self.dual_clip is None:
-                raise InputError("dual_noise_multiplier is given without dual_clip: give both, or none of them")
+                raise InputError("dual_noise_multiplier is given without dual_clip: give both or neither")
 
     @property
     def part(self) -> float:
-        """How much of the noise is this client's, of a standard deviation of one."""
+        """The client's share of a noise with standard deviation one."""
         return 1.0
 
     @property
     def noise_multipliers(self) -> tuple[float, ...]:
-        """Of each release of a round, noise over sensitivity: of Δw, then of Δλ if it is sent."""
+        """Ratio of noise to sensitivity of each release of a round: of Δw, then of Δλ if it is sent."""
         if self.dual_clip is None:
             return (self.noise_multiplier,)
         dual = self.noise_multiplier if self.dual_noise_multiplier is None else self.dual_noise_multiplier
@@ -131,10 +132,10 @@ class ClippedGaussian:
     def protect(
         self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
     ) -> tuple[Single, Array]:
-        """Both updates clipped and with noise, in the given precision; the arrays handed over are left as they are.
+        """Return both updates clipped and with noise, in the given precision; the given arrays are not changed.
 
         Noise is drawn for the weights first, then for the multipliers. An update that is not finite counts as zero: an
-        error would tell that training diverged, and no noise covers when a run stops.
+        error would reveal that training diverged, and no noise covers when a run stops.
 
         Raises
         ------
@@ -159,18 +160,18 @@ class ClippedGaussian:
 
 @dataclass(frozen=True)
 class SharedGaussian(ClippedGaussian):
-    """A share of the noise from each client: for ``protection="masked"``, where the server sees nothing but sums.
+    """Add a share of the noise at each client, for ``protection="masked"``, where the server sees only sums.
 
-    Each client clips as with :class:`ClippedGaussian` and adds noise of 1/√shares of its size. A sum over as many
-    clients or more then holds at least the whole noise, and what replacing one client's data can change in it is what
-    it can change in that client's update. Clients count alike, however many rows they have; their masks are opened in
-    no sum over fewer.
+    Each client clips as with :class:`ClippedGaussian` and adds noise scaled by 1/√shares. A sum over `shares` or more
+    clients then has at least the full noise. Replacing one client's data changes the sum as much as that client's
+    update. All clients have equal weight, however many rows they have. Masks are never removed from a sum over fewer
+    clients.
 
     Parameters
     ----------
     shares
-        How many clients at least are in every sum and keep their noise to themselves. Those who tell the server theirs
-        do not count.
+        Minimum number of clients in every sum that keep their noise secret. Clients that collude with the server do not
+        count.
     """
 
     shares: int = 2
@@ -178,7 +179,7 @@ class SharedGaussian(ClippedGaussian):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (is_whole(self.shares) and self.shares >= 2):
-            raise InputError(f"shares is {self.shares!r}: give a whole number of at least 2; alone, ClippedGaussian")
+            raise InputError(f"shares is {self.shares!r}: give a whole number of at least 2, or use ClippedGaussian")
 
     @property
     def part(self) -> float:
@@ -201,11 +202,11 @@ def noise_terms(update_noise: Any) -> dict[str, Any]:
 
 
 def clipped(values: Array, bound: float) -> Array:
-    """The same direction with a Euclidean norm of at most ``bound``; left as it is if already shorter."""
+    """Return the vector scaled to a Euclidean norm of at most ``bound``; shorter vectors are unchanged."""
     largest = float(np.abs(values).max(initial=0.0))
     if largest == 0.0:
         return values
-    # Divided by the largest first, the squares can neither overflow nor vanish.
+    # Divide by the largest entry first, so that squares neither overflow nor vanish.
     norm = largest * float(np.sqrt(np.square(values.ravel() / largest).sum()))
     limit = bound * (1 - _ROOM)
     return values if norm <= limit else values / norm * limit
@@ -228,7 +229,7 @@ def _read(update: npt.NDArray[Any], what: str) -> Array:
         raise InputError(f"the update of the {what} is not an array of floating-point numbers")
     if bad := int(np.count_nonzero(~np.isfinite(update))):
         raise DivergenceError(
-            f"{bad} numbers in the update of the {what} are NaN or infinite, so it is not sent: take smaller steps or "
+            f"{bad} numbers in the update of the {what} are NaN or infinite, so it is not sent: use smaller steps or "
             "less noise"
         )
     return update.astype(np.float64)

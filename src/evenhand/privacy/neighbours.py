@@ -15,7 +15,9 @@ all mask against all, and a majority of all must stay.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -60,6 +62,25 @@ def least_of(count: int) -> int:
     return max(2, majority(count))
 
 
+def ascending(places: Sequence[int]) -> bool:
+    """Return whether positions are in order and each is named once."""
+    return all(one < other for one, other in itertools.pairwise(places))
+
+
+def smallest_sum(sums: Iterable[Iterable[int]]) -> int:
+    """Return a lower bound on the number of participants in any sum that linear combinations of these sums can give.
+
+    Participants that are in the same sums always have the same coefficient. So a combination holds all of such a class
+    or none of it, and the smallest class is the bound.
+    """
+    signatures: dict[int, list[int]] = {}
+    for number, members in enumerate(sums):
+        for one in members:
+            signatures.setdefault(one, []).append(number)
+    classes = Counter(map(tuple, signatures.values()))
+    return min(classes.values(), default=0)
+
+
 @dataclass(frozen=True)
 class Company:
     """The participants of one exchange.
@@ -76,8 +97,10 @@ class Company:
     label: str
 
     def __post_init__(self) -> None:
-        if len(self.members) < 2 or list(self.members) != sorted(set(self.members)):
-            raise ProtocolError(f"{len(self.members)} participants have no sum to hide in; there must be two or more")
+        if len(self.members) < 2 or not ascending(self.members):
+            raise ProtocolError(
+                f"the members {list(self.members)} have no sum to hide in; there must be two or more, each once"
+            )
 
     @property
     def threshold(self) -> int:
@@ -88,6 +111,15 @@ class Company:
     def least(self) -> int:
         """Return the minimum number of members of a sum."""
         return least_of(len(self.members))
+
+    @property
+    def quorum(self) -> int:
+        """Return how many share holders must vouch for the same set of present members.
+
+        Two sets would each need this many. Honest holders vouch once, so the holders would need more colluders than
+        assumed.
+        """
+        return (degree(len(self.members)) + 1 + int(TELLING * len(self.members))) // 2 + 1
 
     def neighbours(self, place: int) -> list[int]:
         """Return the neighbours that a member masks against, in the order of positions."""

@@ -11,13 +11,16 @@ each of them, with its words. When the server knows whose words have arrived, th
 for every member l with words, and of s_ld for its neighbours d without. So the sum is exact despite dropouts. For
 words that arrive late, b_d stays secret and they remain masked.
 
-This protects against a server that follows the protocol and against colluding members, unless these are a majority of
-someone's share holders. It does not protect against a server that lies about whose words have arrived.
+Before any share is opened, each member tells its neighbours which members it was told are present, with a code that
+only the two can make (`vouch`). It opens its shares only if a quorum of its share holders was told the same. The codes
+are made with the pair's key, so they are as authentic as the keys are. A server that tells different members different
+things gets no shares, unless more members collude with it than `neighbours.py` assumes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -26,12 +29,13 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from evenhand.errors import ProtocolError, RunError
-from evenhand.privacy.neighbours import Company
+from evenhand.privacy.neighbours import Company, ascending
 from evenhand.privacy.pairwise import Words, public_half, shared_seed, stream
 from evenhand.privacy.shamir import SHARE_BYTES, deal, join
 
 _PURPOSE: Final = b"evenhand sums 1"
 _SEAL_BYTES: Final = 16
+VOUCHER_BYTES: Final = 16
 
 
 def _derived(key: bytes, label: str) -> bytes:
@@ -113,6 +117,25 @@ class Member:
         sender = self.place if from_me else other
         return sender.to_bytes(24, "big"), _derived(self._seed(other), f"seal {company.label}")
 
+    def vouch(self, company: Company, present: Sequence[int], other: int, *, from_me: bool = True) -> bytes:
+        """Return the code by which one of two neighbours tells the other which members are present."""
+        sender = self.place if from_me else other
+        key = _derived(self._seed(other), f"present {company.label}")
+        return hashlib.blake2b(f"{sender} {list(present)}".encode(), digest_size=VOUCHER_BYTES, key=key).digest()
+
+    def check_vouched(self, company: Company, present: Sequence[int], vouchers: Mapping[int, bytes]) -> None:
+        """Refuse to go on unless a quorum of share holders was told that the same members are present."""
+        same = [
+            other
+            for other, voucher in vouchers.items()
+            if hmac.compare_digest(voucher, self.vouch(company, present, other, from_me=False))
+        ]
+        if len(same) + 1 < company.quorum:
+            raise ProtocolError(
+                f"{len(same) + 1} of {len(company.holders(self.place))} share holders were told that the same members "
+                f"are present, {company.quorum} are needed; no share is opened"
+            )
+
     def opened(self, company: Company, present: Sequence[int], sealed: Sequence[bytes]) -> bytes:
         """Return the member's shares of the secrets to open; see `wanted` for their order.
 
@@ -121,7 +144,8 @@ class Member:
         sealed
             Sealed shares of each present neighbour, in the order of positions.
         """
-        if len(present) < company.least or not {self.place, *present} <= set(company.members):
+        inside = {self.place, *present} <= set(company.members) and self.place in present
+        if len(present) < company.least or not inside or not ascending(present):
             raise ProtocolError(f"a sum over {len(present)} of {len(company.members)} is not opened")
         near = [other for other in company.neighbours(self.place) if other in present]
         if len(near) != len(sealed):

@@ -1,24 +1,23 @@
-"""Two trees that add up masked scores without anyone seeing one: VFB² Algorithm 1.
+"""Sum masked scores along two trees, so that no party sees a single score: VFB² Algorithm 1.
 
-Party ℓ holds a partial score x_ℓ = w_Gℓᵀ(x_i)_Gℓ and draws a mask δ_ℓ. Along T₁ travel sums of x_ℓ + δ_ℓ (step 4),
-along T₂ sums of δ_ℓ (step 5); every party adds what its children send to its own and passes the sum to its parent.
-The root, who asked, subtracts: wᵀx_i = ξ₁ − ξ₂.
+Party ℓ has a partial score x_ℓ = w_Gℓᵀ(x_i)_Gℓ and draws a mask δ_ℓ. Sums of x_ℓ + δ_ℓ travel along T₁ (step 4), and
+sums of δ_ℓ along T₂ (step 5). Every party adds the sums of its children to its own value and sends the result to its
+parent. The root, which requested the score, subtracts: wᵀx_i = ξ₁ − ξ₂.
 
-**When it hides.** The paper asks for "totally different" trees. What has to differ is what each *receiver* gets. A
-party hears from each child the sum over the child's subtree; with masks uniform modulo 2⁶⁴ it can unmask a sum over a
-set of parties if, and only if, that set is a union of subtrees it hears in T₁ *and* a union of subtrees it hears in
-T₂. Leaves count: a leaf below the same parent in both trees hands it x + δ and δ. Hence
+**When scores are hidden.** The paper requires "totally different" trees. What must differ is what each *receiver* gets.
+A party receives from each child the sum over the child's subtree. With masks uniform modulo 2⁶⁴, it can unmask a sum
+over a set of parties if and only if that set is a union of subtrees it receives in T₁ *and* a union of subtrees it
+receives in T₂. Leaves count: a leaf below the same parent in both trees sends it x + δ and δ. Hence
 
 - a party other than the root learns nothing if it is a leaf in one of the trees;
 - the root learns nothing but the total if it has one child in one of the trees.
 
 `two_trees` meets both. Two parties cannot be protected: see `protects`.
 
-**How far.** The total is taken as known to everybody, for the ϑ that the root sends back gives it away. Beyond the
-total and their own scores, no party (threat model 1), and no *two* parties who put together all they saw, can compute
-anything about the others, for 3 to 64 parties (tested for each). From five parties on, some groups of three can:
-`coalition_learns` says what. This is about one sum with masks never used before; what successive totals of a changing
-model tell is another matter.
+**Limits.** The total counts as public, because the ϑ that the root sends back reveals it. Beyond the total and their
+own scores, no party (threat model 1), and no *two* colluding parties, can compute anything about the others, for 3 to
+64 parties (tested for each). From five parties on, some groups of three can; `coalition_learns` says what. All this is
+about one sum with fresh masks. What successive totals of a changing model reveal is a separate question.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from evenhand.errors import InputError
 ROOT = -1
 """The parent of the root."""
 
-# Parents by place (place 0 is the root) where the general construction cannot be used: with three parties it gives
-# two chains whose inner nodes cover the same set, with four there is one pair of parties who would learn more than
-# the total.
+# Parents by place (place 0 is the root), for three and four parties. There the general construction fails: with three
+# it gives two chains with inner nodes that cover the same set; with four, one pair of parties would learn more than the
+# total.
 SMALL: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
     1: ((ROOT,), (ROOT,)),
     2: ((ROOT, 0), (ROOT, 0)),
@@ -118,31 +117,31 @@ class Tree:
 
 
 def protects(parties: int) -> bool:
-    """Whether masks can hide a partial score among so many parties.
+    """Return whether masks can hide a partial score among this many parties.
 
-    Not with two: each subtracts its own partial score from the total and has the other's, whatever the masks. With
-    three, each learns the sum of the other two (that is the total less its own) and not how it divides: the root gets
-    both others' masks along T₂ but only the sum of their masked scores along T₁; its child in T₁ gets the third's
-    masked score but no mask; the third gets nothing.
+    With two parties they cannot: each subtracts its own partial score from the total and has the other's. With three,
+    each learns the sum of the other two (the total minus its own), but not the two parts. The root gets both others'
+    masks along T₂, but only the sum of their masked scores along T₁; its child in T₁ gets the third party's masked
+    score but no mask; the third gets nothing.
     """
     return parties >= 3
 
 
 def two_trees(parties: int, root: int) -> tuple[Tree, Tree]:
-    """T₁ and T₂ of VFB² Algorithm 1 for an aggregation that `root` launches.
+    """Return T₁ and T₂ of VFB² Algorithm 1 for an aggregation that `root` starts.
 
-    The parties after the root, in cyclic order, are cut in two halves. The first half is inner in T₁ and made of
-    leaves in T₂, the second the other way about, so that nobody is inner in both. Inner nodes form a binary heap (T₁:
-    below one child of the root; T₂: below two), and leaves hang below them one each, the last inner node first; T₂
-    takes the halves in an order for which no two parties together learn anything either. T₁ is ⌈log₂ q⌉ deep and T₂
-    no deeper; with four parties T₁ has depth 3.
+    The parties after the root, in cyclic order, are divided into two halves. The first half are inner nodes in T₁ and
+    leaves in T₂, the second half the opposite, so that no party is inner in both. Inner nodes form a binary heap (in T₁
+    below one child of the root, in T₂ below two). Leaves hang below them one each, starting at the last inner node. T₂
+    takes the halves in an order for which no two parties together learn anything either. T₁ has depth ⌈log₂ q⌉ and T₂
+    is no deeper; with four parties T₁ has depth 3.
 
     Parameters
     ----------
     parties
         q. With fewer than three the trees exist but hide nothing (`protects`).
     root
-        The party that launches the aggregation, from 0.
+        The party that starts the aggregation, from 0.
     """
     if parties < 1 or not 0 <= root < parties:
         raise InputError(f"no trees for {parties} parties with root {root}: the root is a party from 0 to parties - 1")
@@ -151,19 +150,19 @@ def two_trees(parties: int, root: int) -> tuple[Tree, Tree]:
 
 
 def coalition_learns(first: Tree, second: Tree, coalition: Iterable[int]) -> tuple[frozenset[int], ...]:
-    """What parties who pool all they saw learn about the others' partial scores.
+    """Return what colluding parties learn about the others' partial scores.
 
-    The answer is a division of the other parties into blocks. The coalition knows the sum of the partial scores over
-    each block and, given those, nothing more. One block is the inevitable: the total less its own. A block of one
-    party is that party's partial score.
+    The result divides the other parties into blocks. The coalition learns the sum of the partial scores over each block
+    and nothing more. One block is unavoidable: the total minus the coalition's own scores. A block of one party is that
+    party's partial score.
 
-    The view of a coalition C is linear in (x, δ): 1_S·(x + δ) for each subtree S heard in T₁, 1_S·δ for each heard in
-    T₂, x and δ of its own, and 1·x. It yields a·x just if a lies in span{1, U₁ ∩ U₂}, with U_j the span of the 1_S
-    heard in T_j and C's unit vectors. The sets of one tree are nested or disjoint, so U_j is the span of *disjoint*
-    pieces, and a vector in both is constant on every piece of either and zero on parties heard of in only one: pieces
-    that overlap are joined, and what is joined to a party not heard of is lost in the rest. The rows of two nested
-    families form a totally unimodular matrix; so the same holds modulo 2⁶⁴, and uniform masks hide all else
-    perfectly, not just from linear attacks.
+    The view of a coalition C is linear in (x, δ): 1_S·(x + δ) for each subtree S received in T₁, 1_S·δ for each
+    received in T₂, its own x and δ, and 1·x. It determines a·x if and only if a lies in span{1, U₁ ∩ U₂}, with U_j the
+    span of the 1_S received in T_j and C's unit vectors. The sets of one tree are nested or disjoint, so U_j is the
+    span of *disjoint* pieces. A vector in both spans is constant on every piece of either, and zero on parties that
+    appear in only one. So overlapping pieces are merged, and pieces merged with a party that does not appear belong to
+    the rest. The rows of two nested families form a totally unimodular matrix; so the same holds modulo 2⁶⁴, and
+    uniform masks hide all else perfectly, not just from linear attacks.
     """
     members = frozenset(coalition)
     if first.parties != second.parties or not members <= set(range(first.parties)):
@@ -184,7 +183,8 @@ def coalition_learns(first: Tree, second: Tree, coalition: Iterable[int]) -> tup
 
 
 def leaks(first: Tree, second: Tree) -> dict[int, tuple[frozenset[int], ...]]:
-    """Return parties that learn more than the total alone (threat model 1), with the blocks whose sums they learn.
+    """Return parties that learn more than the total alone (threat model 1), with the blocks of which they learn the
+    sums.
 
     Empty for every pair from `two_trees`; also for two parties, where the total itself reveals the other (`protects`).
     """
@@ -197,8 +197,9 @@ def _general(parties: int) -> tuple[list[int], list[int]]:
     half = (parties - 1) // 2
     one, two = list(range(1, half + 1)), list(range(half + 1, parties))
     first = _heap_with_leaves(parties, inner=one, leaves=two, tops=1)
-    # Reversed, with the leaves moved on by one: found by trying. Most other orders leave pairs of parties who can
-    # subtract their way to a sum; the tests look at every pair.
+    # Reversed, with the leaves shifted by one: found by search. With most other orders, some pairs of parties can
+    # compute
+    # a partial sum by subtraction; the tests check every pair.
     second = _heap_with_leaves(parties, inner=two[::-1], leaves=one[-2::-1] + one[-1:], tops=2)
     return first, second
 
@@ -228,7 +229,7 @@ def _pieces(tree: Tree, members: frozenset[int]) -> list[set[int]]:
     heard = {tree.covered(child) for member in members for child in tree.children(member)}
     heard |= {frozenset((member,)) for member in members}
     pieces, taken = [], set[int]()
-    # From small to large: an outer subtree lacks what an inner one has taken.
+    # From small to large: remove inner subtrees from outer ones.
     for subtree in sorted(heard, key=len):
         pieces.append(set(subtree - taken))
         taken |= subtree

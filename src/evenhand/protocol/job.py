@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from copy import copy
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, get_type_hints
 
@@ -113,11 +114,16 @@ def _adapters(options: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 def check_options(owner: str, options: type[Options], given: Mapping[str, Any]) -> Options:
     """Return the options as a dataclass; refuse unknown names. The dataclass refuses wrong values."""
-    known = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    check_option_names(owner, options, given)
+    return options(**given)
+
+
+def check_option_names(owner: str, options: type[Any], given: Mapping[str, Any]) -> None:
+    """Refuse names that are no fields of a dataclass."""
+    known = [field.name for field in fields(options)]
     for name in given:
         if name not in known:
             raise InputError(f"{owner} has no option {name!r}{near(name, known)}")
-    return options(**given)
 
 
 ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
@@ -200,6 +206,10 @@ class Job:
         Whether the job may use a level of `EXPERIMENTAL`, which is known to break.
     label_privacy
         The ε of randomised response, if labels leave their holder only as randomised responses. A mapping works too.
+    least_summed
+        Across clients with masks: the fewest clients in every sum that the server can form from all it learns,
+        differences of sums included. 1 accepts clients that drop out: a server that repeats a question without such a
+        client learns its answer.
     """
 
     solver: str = "auto"
@@ -216,6 +226,7 @@ class Job:
     protection: Protection = "auto"
     label_privacy: RandomizedResponse | None = None
     allow_experimental: bool = False
+    least_summed: int = 2
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -235,6 +246,8 @@ class Job:
             f"set allow_experimental = true in [job], or give {self.protection.title()}(allow_experimental=True)",
         )
         object.__setattr__(self, "label_privacy", RandomizedResponse.of(self.label_privacy))
+        if not (is_whole(self.least_summed) and self.least_summed >= 1):
+            raise InputError(f"least_summed is {self.least_summed!r}; it must be a whole number, at least 1")
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
         if not (is_whole(self.max_rounds) and self.max_rounds >= 1):
@@ -262,13 +275,16 @@ class Job:
         found: Options = known[kind]
         return found
 
-    def resolved(self, solver: str, protection: Protection) -> Job:
-        """Return the job with its solver and protection named; options that were checked stay so."""
-        if (solver, protection) == (self.solver, self.protection):
+    def resolved(self, **named: Any) -> Job:
+        """Return the job with fields that were left open, such as the solver; nothing is checked twice."""
+        if all(getattr(self, name) == value for name, value in named.items()):
             return self
-        named = replace(self, solver=solver, protection=protection)
-        named.__dict__["_settings"] = self.__dict__.setdefault("_settings", {})
-        return named
+        found = copy(self)
+        found.__dict__.update(named)
+        if not named.keys() <= {"solver", "protection"}:
+            # Options may follow from the other fields.
+            found.__dict__.pop("_settings", None)
+        return found
 
     @property
     def finishes(self) -> bool:

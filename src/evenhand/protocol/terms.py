@@ -136,16 +136,11 @@ class Terms:
 
     @classmethod
     def _fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        job = dict(content["job"])
-        constraints = tuple(
-            KINDS[one["kind"]](**{name: value for name, value in one.items() if name != "kind"})
-            for one in job.pop("constraints")
-        )
         participants = dict(content["participants"])
         if not all(part in get_args(Part) for part in participants.values()):
             raise ProtocolError(f"a participant's part is unknown: {participants}")
         return {
-            "job": Job(**{**job, "constraints": constraints, "hidden": tuple(job["hidden"])}),
+            "job": _job(json.dumps(content["job"])),
             "participants": participants,
             "n_rows": int(content["n_rows"]),
             "groups": {str(name): tuple(values) for name, values in content["groups"].items()},
@@ -259,6 +254,11 @@ class HorizontalTerms(Terms):
         return found
 
     @property
+    def noise_covers(self) -> bool:
+        """Whether every answer of training is clipped and has noise of its own, or a share of a sum's noise."""
+        return self.noise.get("noise_multiplier", 0.0) > 0
+
+    @property
     def epsilon(self) -> float | None:
         """The ε that all clients' messages together keep to; None if none is stated."""
         return self.noise.get("epsilon")
@@ -330,6 +330,17 @@ def _read(kind: type[Terms], text: str) -> Terms:
     except (ValueError, RecursionError) as error:
         raise ProtocolError("these are not the terms of a run: they are not JSON") from error
     return kind.from_plain(content)
+
+
+@lru_cache(maxsize=4)
+def _job(text: str) -> Job:
+    """Read a job from JSON; the draft and the final terms of a run share the result."""
+    job = json.loads(text)
+    constraints = tuple(
+        KINDS[one["kind"]](**{name: value for name, value in one.items() if name != "kind"})
+        for one in job.pop("constraints")
+    )
+    return Job(**{**job, "constraints": constraints, "hidden": tuple(job["hidden"])})
 
 
 def plain(value: Any) -> Any:

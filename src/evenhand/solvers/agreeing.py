@@ -87,7 +87,7 @@ def draft_terms(
     solver = choose_solver(
         job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=bool(noise)
     )
-    named = replace(job, solver=solver, constraints=job.constraints or HORIZONTAL[solver].default_constraints)
+    named = job.resolved(solver=solver, constraints=job.constraints or HORIZONTAL[solver].default_constraints)
     participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
     return HorizontalTerms(named, participants, 0, {}, (), None, noise or {}, scope, server_rows)
 

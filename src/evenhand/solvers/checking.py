@@ -167,6 +167,11 @@ def check_terms(terms: HorizontalTerms) -> None:
             raise InputError(
                 f"only {max(drawn, 1)} client takes part in a round, so its sum is not hidden; use two or more"
             )
+        if len(names) > drawn and job.least_summed > 1 and not terms.noise_covers:
+            raise InputError(
+                "masked sums over changing clients can be subtracted from each other; set participation to 1, add "
+                "noise, or set least_summed to 1 and accept that"
+            )
     terms.scope.check(job.constraints, names)
     if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
         raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")

@@ -107,9 +107,9 @@ def resolve(job: Job, tol: float | None) -> Job:
     """Return a vertical job with an explicit solver name and this tolerance; None takes the solver's default."""
     name = solver_name(job)
     known = VERTICAL.get(name)
-    if tol is None:
-        tol = job.tol if known is None else known.tol
-    return replace(job, solver=name, tol=tol)
+    if tol is not None:
+        return replace(job, solver=name, tol=tol)
+    return job.resolved(solver=name, tol=job.tol if known is None else known.tol)
 
 
 def check_stopping(options: Mapping[str, Any], tol: float | None, max_rounds: int | None) -> None:

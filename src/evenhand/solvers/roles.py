@@ -121,7 +121,7 @@ def vertical_terms(
     if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
         raise InputError(f"label_privacy needs exactly one active party, the label holder; there are {active}")
     everybody = _in_order(_with_dealer(participants, protection))
-    draft = VerticalTerms(job.resolved(solver_name(job), protection), everybody, 0)
+    draft = VerticalTerms(job.resolved(solver=solver_name(job), protection=protection), everybody, 0)
     return with_rows(draft, n_rows, groups, warm=warm)
 
 

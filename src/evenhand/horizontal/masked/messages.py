@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evenhand.privacy.secret_sums import VOUCHER_BYTES
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS, Coverage
 from evenhand.protocol.messages import TEXT, Field, Schema, Vocabulary
 
@@ -9,6 +10,7 @@ INTEGER = Field("i8")
 PLACES = Field("i8", (None,))
 BYTES = Field("u1", (None,))
 BOXES = Field("u1", (None, None))
+VOUCHERS = Field("u1", (None, VOUCHER_BYTES))
 
 KEY = Schema(
     "masking-key",
@@ -39,8 +41,9 @@ MASKED = Schema(
     reveals=(
         "The client's answer in fixed point modulo 2⁶⁴, under masks that cancel only in the sum over clients: "
         "uniform words, which reveal nothing by themselves. Also shares of the masks' secrets, encrypted for "
-        "other clients. The server learns the sum; the answer's own kind says what that reveals. A sum over "
-        "few clients, or many sums over changing sets of clients, can reveal a single client's answer."
+        "other clients. The server learns the sum; the answer's own kind says what that reveals. Sums over changing "
+        "sets of clients can be subtracted: clients open a sum only if every combination of all sums so far holds "
+        "`least_summed` clients or more, or if noise covers each answer."
     ),
     coverage=Coverage(noise_covers=True),
 )
@@ -51,6 +54,24 @@ UNMASK = Schema(
     direction=SERVER_TO_CLIENTS,
     reveals=(
         "Which clients have answered, and encrypted shares of the secrets of their masks, for this client to decrypt."
+    ),
+)
+
+VOUCHED = Schema(
+    "vouched",
+    {"exchange": INTEGER, "vouchers": VOUCHERS},
+    direction=CLIENT_TO_SERVER,
+    reveals="Nothing: codes by which other clients check that they were told the same clients have answered.",
+    coverage=Coverage(noise_covers=True),
+)
+
+AGREED = Schema(
+    "present-agreed",
+    {"exchange": INTEGER, "vouchers": VOUCHERS},
+    direction=SERVER_TO_CLIENTS,
+    reveals=(
+        "Nothing: the codes of other clients for this client. Those of clients that have disconnected are zeros. The "
+        "client opens its shares only if enough of them are about the set that it was told."
     ),
 )
 
@@ -66,4 +87,4 @@ OPENED = Schema(
     coverage=Coverage(noise_covers=True),
 )
 
-VOCABULARY = Vocabulary(KEY, KEYS, EXCHANGE, MASKED, UNMASK, OPENED, title="Horizontal: masked sums")
+VOCABULARY = Vocabulary(KEY, KEYS, EXCHANGE, MASKED, UNMASK, VOUCHED, AGREED, OPENED, title="Horizontal: masked sums")

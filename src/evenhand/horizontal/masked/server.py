@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,17 +11,17 @@ from evenhand.arrays import Bytes, Integers
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
-from evenhand.horizontal.masked.messages import EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK
+from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK, VOUCHED
 from evenhand.horizontal.masked.packing import AnswerWords
 from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.privacy.neighbours import Company, least_of
-from evenhand.privacy.secret_sums import left_over, sealed_bytes
+from evenhand.privacy.secret_sums import VOUCHER_BYTES, left_over, sealed_bytes
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms
 
-Stage = Literal["keys", "answers", "shares"]
+Stage = Literal["keys", "answers", "agreeing", "shares"]
 
 
 class SummingServer(HorizontalServer):
@@ -52,6 +53,7 @@ class SummingServer(HorizontalServer):
         "gone": Integers,
         "_keys": dict[int, Bytes],
         "_sealed": dict[int, Bytes],
+        "_vouched": dict[int, Bytes],
         "_opened": dict[int, Bytes],
         "inner": HorizontalServer,
     }
@@ -70,9 +72,10 @@ class SummingServer(HorizontalServer):
         self.alike: Integers = np.zeros(0, dtype=np.int64)
         self.free: Integers = np.zeros(0, dtype=np.int64)
         self.kinds = ""
-        # By client index: keys, sealed shares of clients with received answers, and opened shares.
+        # By client index: keys, sealed shares of clients with received answers, vouchers, and opened shares.
         self._keys: dict[int, Bytes] = {}
         self._sealed: dict[int, Bytes] = {}
+        self._vouched: dict[int, Bytes] = {}
         self._opened: dict[int, Bytes] = {}
 
     # -- results of the solver's server
@@ -99,7 +102,12 @@ class SummingServer(HorizontalServer):
             return self._begin() if len(self._keys) == len(self.names) else ()
         if message.kind == MASKED.kind and self._fits(message, place) and place not in self._sealed:
             return self._take_answer(message, place)
-        if message.kind == OPENED.kind and self.stage == "shares" and self._awaits_shares(message, place):
+        if message.kind == VOUCHED.kind and self.stage == "agreeing" and self._awaits(message, place, self._vouched):
+            if len(message["vouchers"]) != len(self.company.neighbours(place)):
+                raise ProtocolError(f"{message.sender} sent {len(message['vouchers'])} vouchers; they are refused")
+            self._vouched[place] = message["vouchers"]
+            return self._go_on()
+        if message.kind == OPENED.kind and self.stage == "shares" and self._awaits(message, place, self._opened):
             self._opened[place] = message["shares"]
             return self._go_on()
         raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
@@ -120,8 +128,8 @@ class SummingServer(HorizontalServer):
     def _fits(self, message: Message, place: int) -> bool:
         return self.stage == "answers" and message.integer("exchange") == self.exchange and place in self.members
 
-    def _awaits_shares(self, message: Message, place: int) -> bool:
-        return message.integer("exchange") == self.exchange and place in self._sealed and place not in self._opened
+    def _awaits(self, message: Message, place: int, came: Mapping[int, Bytes]) -> bool:
+        return message.integer("exchange") == self.exchange and place in self._sealed and place not in came
 
     # -- an exchange
 
@@ -143,7 +151,7 @@ class SummingServer(HorizontalServer):
             raise RunError(self._too_few(len(self.members), len(asked)))
         self.exchange += 1
         self.stage, self.kinds, self.total = "answers", "", np.zeros(0, dtype=np.int64)
-        self._sealed, self._opened = {}, {}
+        self._sealed, self._vouched, self._opened = {}, {}, {}
         out: list[Message] = []
         for place in self.members.tolist():
             name = self.names[place]
@@ -187,16 +195,18 @@ class SummingServer(HorizontalServer):
         """Take the next step if no answer is outstanding."""
         gone = set(self.gone.tolist())
         if self.stage == "answers" and set(self.members.tolist()) <= gone | self._sealed.keys():
+            return self._say_who_is_present(gone)
+        if self.stage == "agreeing" and self._sealed.keys() <= gone | self._vouched.keys():
             return self._ask_for_shares(gone)
         if self.stage == "shares" and self._sealed.keys() <= gone | self._opened.keys():
             return self._add_up()
         return ()
 
-    def _ask_for_shares(self, gone: set[int]) -> Sends:
+    def _say_who_is_present(self, gone: set[int]) -> Sends:
         company, present = self.company, sorted(self._sealed)
         if len(present) < company.least:
             raise RunError(self._too_few(len(present), len(company.members)))
-        self.stage = "shares"
+        self.stage = "agreeing"
         told = []
         for place in present:
             if place in gone:
@@ -207,6 +217,22 @@ class SummingServer(HorizontalServer):
             body = {"exchange": self.exchange, "present": np.array(present), "sealed": sealed}
             told.append(UNMASK.message(SERVER, self.names[place], **body))
         return told
+
+    def _ask_for_shares(self, gone: set[int]) -> Sends:
+        """Pass on what clients vouch for to their neighbours; those of lost clients are zeros."""
+        company = self.company
+        self.stage = "shares"
+        told = []
+        for place in sorted(self._vouched.keys() - gone):
+            near = [other for other in company.neighbours(place) if other in self._sealed]
+            if (vouching := 1 + len(self._vouched.keys() & set(near))) < company.quorum:
+                raise RunError(self._too_few(vouching, len(company.members)))
+            vouchers = np.zeros((len(near), VOUCHER_BYTES), dtype=np.uint8)
+            for number, other in enumerate(near):
+                if other in self._vouched:
+                    vouchers[number] = self._vouched[other][company.neighbours(other).index(place)]
+            told.append(AGREED.message(SERVER, self.names[place], exchange=self.exchange, vouchers=vouchers))
+        return told or self._add_up()
 
     def _add_up(self) -> Sends:
         packing, present = self._packing(self.kinds, self.free), sorted(self._sealed)

@@ -68,6 +68,13 @@ class HorizontalJobSection(TrainingSection):
     start: str | None = key(
         "Safetensors file with initial weights; for averaging solvers.", "weights.safetensors", None
     )
+    least_summed: int = key(
+        "With masks: fewest clients in every sum that the server can form, differences of sums included. `1` accepts "
+        "clients that drop out.",
+        3,
+        2,
+        ge=1,
+    )
     max_rounds: int | None = key(
         "Most communication rounds. By default 200 (`sqp`), 300 (`trees`), 100,000 (`prox-al`) or 100 (averaging).",
         50,
@@ -209,6 +216,7 @@ class HorizontalJobFile(ClockedFile):
             solver=solver,
             max_rounds=found.default_rounds if section.max_rounds is None else section.max_rounds,
             tol=found.tol if section.tol is None else section.tol,
+            least_summed=section.least_summed,
             **model.job_fields,
         )
 
