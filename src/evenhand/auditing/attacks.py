@@ -128,7 +128,8 @@ _COUNTS: Final = "it holds exact counts or sums over slices; two runs that diffe
 _IDS: Final = "it holds ids, and the audit gives every attacker the ids of the common rows"
 _ENCRYPTED: Final = "it is encrypted for others than its receiver"
 _NOT_TRIED: Final[Mapping[str, str]] = {
-    _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, kept, have, go-on, exchange, scored, measured",
+    _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, kept, have, go-on, exchange, scored, measured, "
+    "model-received",
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken",
     _KEYS: "public-key, public-keys, dealer-key, joining, encryption-key, masking-key, masking-keys",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "

@@ -111,17 +111,35 @@ class Case:
         floors, asked = self.floors(question, learner), ~self.known
         return told_apart(self.view.name, question.target, kind, count, guess[asked], question.truth[asked], floors)
 
-    def explained(
-        self, target: str, kind: str, count: int, told: Matrix, wanted: Matrix, learner: Regresses
+    def learned(
+        self, question: RowQuestion, kind: str, count: int, told: Array, learner: Classifies = classify
     ) -> Finding:
-        """Judge what messages explain of some numbers by R², beside what the attacker's own columns explain."""
+        """Let a learner answer a question from own columns and messages, and judge it."""
+        guess, mixed = (
+            learner(side_by_side([self.own, one]), question.truth, self.known)[~self.known]
+            for one in (told, told[self.rng.permutation(len(told))])
+        )
+        floors, truth = dict(self.floors(question, learner)), question.truth[~self.known]
+        # Further columns can help a learner even if they are noise: the same messages about other rows show how much.
+        if evidence.auc(mixed, truth).value > evidence.auc(floors["half known"], truth).value:
+            floors["half known"] = mixed
+        return told_apart(self.view.name, question.target, kind, count, guess, truth, floors)
+
+    def explained(self, target: str, kind: str, count: int, told: Array, wanted: Matrix, learner: Regresses) -> Finding:
+        """Judge what messages explain of some numbers by R², beside what the attacker's own columns explain.
+
+        The floor is the best of the learner and the linear learner on own columns, and of the learner on own columns
+        with the same messages about other rows.
+        """
         if (target, learner) not in self._explained:
             learners = dict.fromkeys((learner, regress))
             floors = [evidence.explained(self.own, wanted, self.known, one) for one in learners]
             self._explained[target, learner] = max(floors, key=lambda floor: float(floor.mean()))
-        floor = self._explained[target, learner]
-        found = evidence.explained(side_by_side([self.own, told]), wanted, self.known, learner)
-        mixed = evidence.explained(told, wanted[self.rng.permutation(len(self.rows))], self.known)
+        found, mixed = (
+            evidence.explained(side_by_side([self.own, one]), wanted, self.known, learner)
+            for one in (told, told[self.rng.permutation(len(told))])
+        )
+        floor = max(self._explained[target, learner], mixed, key=lambda floor: float(floor.mean()))
         return Finding(
             self.view.name,
             target,
@@ -131,7 +149,7 @@ class Case:
             evidence.over_rows(found),
             {"half known": float(floor.mean())},
             evidence.over_rows(found - floor, least=-1.0),
-            float(mixed.mean()),
+            float(evidence.explained(told, wanted[self.rng.permutation(len(told))], self.known).mean()),
         )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.special import logit
 
-from evenhand.arrays import Array, Matrix
-from evenhand.auditing.cases import LABEL, Case, RowQuestion
+from evenhand.arrays import Array
+from evenhand.auditing.cases import LABEL, Case
 from evenhand.auditing.findings import Finding
 from evenhand.auditing.gradient_attacks import minimal
-from evenhand.auditing.learners import Classifies, classify, classify_by_trees, regress, side_by_side
+from evenhand.auditing.learners import classify, classify_by_trees, regress
 
 LARGEST_WEIGHT = 20.0
 """Largest weight that a tilt can give a row; anything larger was not divided by n."""
@@ -107,7 +107,7 @@ def response(case: Case) -> Iterator[Finding]:
             # ν is a mean over all rows, so its size relative to n tells the bit.
             bits = [by_response(nu, epsilon)[case.rows] for nu in nus[:count]]
             told = np.hstack([some(bits), telling([nu[case.rows] for nu in nus[:count]])])
-            yield _learned(case, question, _kind(case), count, told, classify)
+            yield case.learned(question, _kind(case), count, told, classify)
 
 
 def tilt(case: Case) -> Iterator[Finding]:
@@ -115,7 +115,7 @@ def tilt(case: Case) -> Iterator[Finding]:
     nus = [values[case.rows] for values in case.view.derivatives]
     for question in case.questions:
         for count in lengths(nus) if question.target != LABEL else ():
-            yield _learned(case, question, _kind(case), count, telling(nus[:count]), classify)
+            yield case.learned(question, _kind(case), count, telling(nus[:count]), classify)
 
 
 def everything(case: Case) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def everything(case: Case) -> Iterator[Finding]:
     told += [one_hot(parted[:MOST_SIGNALS])] if parted else []
     count = len(nus) + len(joint) + len(parted) + len(sums)
     for question in case.questions if told else ():
-        yield _learned(case, question, "everything received", count, np.hstack(told), classify_by_trees)
+        yield case.learned(question, "everything received", count, np.hstack(told), classify_by_trees)
 
 
 def final_weights(case: Case) -> Iterator[Finding]:
@@ -138,7 +138,7 @@ def final_weights(case: Case) -> Iterator[Finding]:
     own = [case.scene.parts[name][case.rows] for name in case.scene.columns if name in case.view.members]
     for question in case.questions:
         if question.target == LABEL and any(part.std() > 0.0 for part in own):
-            yield _learned(case, question, "final weights", 1, np.stack(own, axis=1), classify_by_trees)
+            yield case.learned(question, "final weights", 1, np.stack(own, axis=1), classify_by_trees)
 
 
 def score(case: Case) -> Iterator[Finding]:
@@ -157,8 +157,3 @@ def score(case: Case) -> Iterator[Finding]:
 
 def _kind(case: Case) -> str:
     return case.view.of_nature("derivative")[0].kind
-
-
-def _learned(case: Case, question: RowQuestion, kind: str, count: int, told: Matrix, learner: Classifies) -> Finding:
-    guess = learner(side_by_side([case.own, told]), question.truth, case.known)
-    return case.told_apart(question, kind, count, guess, learner)

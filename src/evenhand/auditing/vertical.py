@@ -52,5 +52,7 @@ def audit_vertical(
             findings += attack.findings(case)
     hidden = [view.name for view in views if view.name not in {one.who for one in findings}]
     remarks = [f"{name} was sent nothing about the rows of others" for name in hidden]
+    if scene.again is None:
+        remarks.append("no run was repeated without a person: randomised responses or ciphertexts would take too long")
     kinds = {one.kind for one in scene.messages}
     return Audit("vertical", scene.protection, findings, remarks, tried(VERTICAL, READ, kinds), untried(READ, kinds))

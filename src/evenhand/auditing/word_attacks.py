@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenhand.arrays import Array
 from evenhand.auditing.cases import LABEL, Case
 from evenhand.auditing.findings import Finding
-from evenhand.auditing.learners import classify_by_trees, regress_by_trees, side_by_side
+from evenhand.auditing.learners import classify_by_trees, regress_by_trees
 from evenhand.auditing.views import Signal
 
 MOST_VECTORS = 6
@@ -44,9 +44,7 @@ def words(case: Case) -> Iterator[Finding]:
     kind = " and ".join(dict.fromkeys(one.kind for one in signals))
     for question in case.questions:
         if question.target == LABEL:
-            table = side_by_side([case.own, _told(case, signals)])
-            guess = classify_by_trees(table, question.truth, case.known)
-            yield case.told_apart(question, kind, len(signals), guess, classify_by_trees)
+            yield case.learned(question, kind, len(signals), _told(case, signals), classify_by_trees)
     for other in case.view.others if case.view.knows_labels else ():
         if sent := [one for one in signals if one.sender == other]:
             told, wanted = _told(case, sent), case.columns(other)
