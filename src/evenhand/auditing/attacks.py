@@ -128,8 +128,8 @@ _COUNTS: Final = "it holds exact counts or sums over slices; two runs that diffe
 _IDS: Final = "it holds ids, and the audit gives every attacker the ids of the common rows"
 _ENCRYPTED: Final = "it is encrypted for others than its receiver"
 _NOT_TRIED: Final[Mapping[str, str]] = {
-    _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, kept, have, go-on, exchange, scored, measured, "
-    "model-received",
+    _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, saved, have, resume, exchange, scored, measured, "
+    "model-received, vouched, present-agreed",
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken",
     _KEYS: "public-key, public-keys, dealer-key, joining, encryption-key, masking-key, masking-keys",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
@@ -166,4 +166,4 @@ def tried(
 
 def untried(read: Mapping[str, Mapping[str, str]], kinds: Iterable[str]) -> dict[str, str]:
     """Return those of these kinds of messages that no attack reads, and why."""
-    return {kind: NOT_TRIED[kind] for kind in sorted(set(kinds)) if kind not in read}
+    return {kind: NOT_TRIED.get(kind, "no attack reads it") for kind in sorted(set(kinds)) if kind not in read}

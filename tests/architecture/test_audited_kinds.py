@@ -1,0 +1,19 @@
+"""Every kind of message is read by an attack of the audit, or listed with the reason why none reads it."""
+
+from __future__ import annotations
+
+from evenhand.auditing import client_views, views
+from evenhand.auditing.attacks import NOT_TRIED
+from evenhand.solvers.announcing import schemas
+from evenhand.vertical.messages import PRODUCT
+
+READ = {**views.READ, **client_views.READ}
+
+
+def test_every_kind_is_read_or_has_a_reason() -> None:
+    kinds = set(schemas())
+    new = {kind for kind in kinds if kind not in READ and kind not in NOT_TRIED}
+    assert not new, "say in views.READ or client_views.READ what these fields are, or in attacks.NOT_TRIED why not"
+    assert not READ.keys() & NOT_TRIED.keys()
+    # The product is never sent; a layer recovers it.
+    assert READ.keys() | NOT_TRIED.keys() == kinds | {PRODUCT.kind}
