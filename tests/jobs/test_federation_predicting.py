@@ -8,63 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.asking import PARTIES, asked, trained
 from support.federation import Network, run_sites, write_shops
 
 from evenhand.errors import EvenhandError, JobError, RunError
 from evenhand.jobs.federation import predicting
 from evenhand.jobs.federation.files import FederationJob, read_federation_job, read_party, run_place
-from evenhand.jobs.federation.folders import side_folder
-from evenhand.jobs.federation.predicting import Question, answering_program, asked_run, asking_program
+from evenhand.jobs.federation.predicting import asked_run
 from evenhand.jobs.federation.sites import party_program, server_program
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
-from evenhand.protocol.align import id_sums
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
-
-PARTIES = ("bank", "shop", "phone")
-
-
-def trained(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
-    """A federation that has finished a run; each side's folder is under runs/."""
-    paths = write_shops(tmp_path, job)
-    content = read_federation_job(paths["job"])
-    assert isinstance(content, FederationJob)
-
-    def server(site: Site) -> Any:
-        return server_program(
-            content,
-            read_party(paths["bank"]),
-            paths["bank"].parent,
-            lambda: site.transcript,
-            identity=paths["identity"],
-        )
-
-    def party(name: str) -> Any:
-        return lambda _: party_program(content, read_party(paths[name]), paths[name].parent)
-
-    with one_blas_thread():
-        ends = run_sites({"server": server, **{name: party(name) for name in PARTIES}}, Network())
-    for name, end in ends.items():
-        with side_folder(tmp_path / "runs" / name / "first", name, content, None, False) as folder:
-            folder.finish(end if name == "server" else end.write(folder.folder))
-    return paths
-
-
-def asked(paths: dict[str, Path], runs: Path, ids: list[str]) -> dict[str, Any]:
-    kind, sums = id_sums(pd.Index(ids))
-    question = Question(run="first", kind=kind, sums=sums.tolist())
-
-    def party(name: str) -> Any:
-        own = read_party(paths[name])
-        return lambda _: answering_program(*asked_run(runs / name / "first"), question, own, paths[name].parent)
-
-    def server(_: Site) -> Any:
-        return asking_program(*asked_run(runs / "server" / "first"), question)
-
-    with one_blas_thread():
-        return run_sites({"server": server, **{name: party(name) for name in PARTIES}}, Network(0.1))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ import pandas as pd
 from nacl import bindings
 
 from evenhand.arrays import Integers
-from evenhand.errors import DataError, ProtocolError
-from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, SentIds, id_kind, id_sums, id_text, too_few
+from evenhand.errors import DataError, ProtocolError, RunError
+from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, SentIds, check_places, id_kind, id_sums, id_text, too_few
 from evenhand.protocol.disclosure import HOLDER_TO_SERVER, PARTY_TO_PARTY, PARTY_TO_SERVER
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends
@@ -63,6 +63,9 @@ VOCABULARY = Vocabulary(
     title="Before training: aligning rows privately",
 )
 _DOMAIN: Final = b"evenhand private align 1 "
+_FEWEST_IDS: Final = 1000
+_TIMES_OWN: Final = 10
+"""Default limit of another party's ids: so many, or so many times a party's own."""
 Points = npt.NDArray[np.uint8]
 
 
@@ -78,6 +81,9 @@ class PrivateAlignParty(Role):
         sums of them, so that it finds each label by its id.
     key
         The secret, 32 bytes; drawn by default.
+    most_ids
+        Most ids that another party's set may have. A set of all possible ids would find all of this party's people. By
+        default ten times this party's own number, and at least 1,000.
 
     Attributes
     ----------
@@ -96,7 +102,14 @@ class PrivateAlignParty(Role):
     }
 
     def __init__(
-        self, name: str, ids: pd.Index, ring: Sequence[str], *, holds_labels: bool = False, key: bytes | None = None
+        self,
+        name: str,
+        ids: pd.Index,
+        ring: Sequence[str],
+        *,
+        holds_labels: bool = False,
+        key: bytes | None = None,
+        most_ids: int | None = None,
     ) -> None:
         super().__init__(name, {})
         if ids.has_duplicates:
@@ -105,6 +118,7 @@ class PrivateAlignParty(Role):
         self.ring = tuple(ring)
         self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
         self._holds_labels = holds_labels
+        self._most_ids = max(_FEWEST_IDS, _TIMES_OWN * len(ids)) if most_ids is None else most_ids
         # The order of a sorted table would reveal much, so it is shuffled.
         self._order = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
         self._passed: list[str] = []
@@ -133,6 +147,12 @@ class PrivateAlignParty(Role):
         owner, passes = message.text("owner"), message.integer("passes")
         if not 0 < passes < len(self.ring) or owner != self.ring[place - passes] or owner in self._passed:
             raise ProtocolError(f"{self.name} was passed ids of {owner!r} out of turn; they are refused")
+        if (count := len(message["points"])) > self._most_ids:
+            raise RunError(
+                f"{owner} has {count:,} ids, and {self.name} compares its {len(self._ids):,} with at most "
+                f"{self._most_ids:,}: a list of many guesses would find its people. If {owner} has so many, set "
+                "most_ids in [policy]"
+            )
         points = _times(self._key, message["points"])
         self._passed.append(owner)
         self.effort += 1e5 * len(points)
@@ -146,8 +166,7 @@ class PrivateAlignParty(Role):
 
     def _told(self, message: Message) -> Sends:
         places = message["places"]
-        if len(places) and not (places.min() >= 0 and places.max() < len(self._ids)):
-            raise ProtocolError(f"{self.name} has {len(self._ids)} rows and is told of others; the message is refused")
+        check_places(self.name, places, len(self._ids))
         if message.kind == COMMON_ROWS.kind:
             self.places = self._order[places]
         else:

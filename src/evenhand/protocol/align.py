@@ -243,6 +243,8 @@ class AlignParty(Follower):
     ----------
     ids
         One id for each row, or the number of rows if they have none.
+    every
+        Whether all rows are common by the job (``ids = "equal"``); a selection of them is then refused.
 
     Attributes
     ----------
@@ -253,9 +255,10 @@ class AlignParty(Follower):
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"places": Integers | None, "problem": str, "unmatched": Integers}
 
-    def __init__(self, name: str, ids: pd.Index | int) -> None:
+    def __init__(self, name: str, ids: pd.Index | int, *, every: bool = False) -> None:
         super().__init__(name, {})
         self._ids = ids
+        self._every = every
         self.n_rows = ids if isinstance(ids, int) else len(ids)
         self.places: Integers | None = None
         self.problem = ""
@@ -270,9 +273,13 @@ class AlignParty(Follower):
         if self.done or message.kind not in (COMMON_ROWS.kind, UNMATCHED.kind):
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
         places = message["places"]
-        if len(places) and not (places.min() >= 0 and places.max() < self.n_rows):
-            raise ProtocolError(f"{self.name} has {self.n_rows} rows and is told of others; the message is refused")
+        check_places(self.name, places, self.n_rows)
         if message.kind == COMMON_ROWS.kind:
+            if self._every and len(places) < self.n_rows:
+                raise ProtocolError(
+                    f"{self.name} is told to take {len(places):,} of its {self.n_rows:,} rows, and the job says that "
+                    "all parties have the same rows; the message is refused"
+                )
             self.places = places
         else:
             self.problem, self.unmatched = message.text("reason"), places
@@ -318,6 +325,21 @@ def _find_sums(own: Integers, wanted: Integers) -> Integers:
     strangers = own[places, 1] != wanted[:, 1] if len(own) else places < 0
     places[strangers] = -1
     return places
+
+
+def check_places(name: str, places: Integers, n_rows: int) -> None:
+    """Refuse positions outside a party's table, and rows that are named twice.
+
+    A row that counts many times would pass for many people, and a sum over these rows would reveal it.
+    """
+    if len(places) and not (places.min() >= 0 and places.max() < n_rows):
+        raise ProtocolError(f"{name} has {n_rows} rows and is told of others; the message is refused")
+    named = np.zeros(n_rows, dtype=bool)
+    named[places] = True
+    if (distinct := int(named.sum())) < len(places):
+        raise ProtocolError(
+            f"{name} is told {len(places):,} rows, which are only {distinct:,} different ones; the message is refused"
+        )
 
 
 def too_few(count: int, least: int) -> str:

@@ -5,7 +5,7 @@ This exchange precedes joint scoring of new rows. The server sends checksums of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ import pandas as pd
 
 from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
-from evenhand.protocol.align import id_sums
+from evenhand.protocol.align import check_places, id_sums
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
@@ -117,6 +117,15 @@ class AskServer(Role):
 class AskedParty(Follower):
     """Say which of the requested people the party has, and learn which to score.
 
+    Parameters
+    ----------
+    ids
+        One id for each row of the party's table.
+    among
+        Sums of the ids that the party answers for; it denies having any others. None is all of them.
+    admit
+        Called with the number of people asked for, before the party answers; it raises an error to refuse.
+
     Attributes
     ----------
     rows
@@ -124,28 +133,40 @@ class AskedParty(Follower):
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"rows": Integers}
+    state_fields: ClassVar = {"rows": Integers, "_told": bool}
 
-    def __init__(self, name: str, ids: pd.Index) -> None:
+    def __init__(
+        self,
+        name: str,
+        ids: pd.Index,
+        among: Integers | None = None,
+        admit: Callable[[int], None] = lambda _: None,
+    ) -> None:
         super().__init__(name, {})
         self._own = id_sums(ids)
+        self._among, self._admit = among, admit
+        self._told = False
         self.rows: Integers = np.zeros(0, dtype=np.int64)
 
     def handle(self, message: Message) -> Sends:
-        if message.kind == ASKED.kind and not self.done:
+        if message.kind == ASKED.kind and not (self.done or self._told):
             kind, sums = self._own
             asked = message["sums"]
             if len(asked) and len(sums) and message.text("kind") != kind:
                 raise DataError(f"{self.name}'s ids are {kind}, those asked for are {message.text('kind')}")
-            self.rows = pd.MultiIndex.from_arrays([*sums.T]).get_indexer(pd.MultiIndex.from_arrays([*asked.T]))
+            self._admit(len(asked))
+            self._told = True
+            people = pd.MultiIndex.from_arrays([*asked.T])
+            self.rows = pd.MultiIndex.from_arrays([*sums.T]).get_indexer(people)
+            if self._among is not None:
+                self.rows[pd.MultiIndex.from_arrays([*self._among.T]).get_indexer(people) < 0] = -1
             return [HELD.message(self.name, SERVER, held=(self.rows >= 0).astype(np.uint8))]
         if message.kind == TAKEN.kind and not self.done:
             places = message["places"]
-            if len(places) and not (places.min() >= 0 and places.max() < len(self.rows)):
-                raise ProtocolError(f"{self.name} is told to score people whom nobody asked for; refused")
+            check_places(self.name, places, len(self.rows))
             rows = self.rows[places]
             if (rows < 0).any():
-                raise ProtocolError(f"{self.name} is told to score people whom it has not; refused")
+                raise ProtocolError(f"{self.name} is told to score people that it does not have; refused")
             self.rows, self.done = rows, True
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")

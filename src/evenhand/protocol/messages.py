@@ -58,12 +58,20 @@ def as_bytes(content: str | Mapping[str, Any]) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """One message: its kind and its arrays (a number is an array without dimensions)."""
+    """One message: its kind and its arrays (a number is an array without dimensions).
+
+    Attributes
+    ----------
+    inside
+        Kinds of the messages that this one hides under masks or encryption. Only the sender's process knows them: they
+        are not sent, and the sender's policy applies to them as it does to the kind itself.
+    """
 
     sender: str
     receiver: str
     kind: str
     body: Mapping[str, npt.NDArray[Any]]
+    inside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Checked for every message, because later code looks up names and counts bytes without checking again.
@@ -81,6 +89,11 @@ class Message:
                 continue
             if not isinstance(value, (np.ndarray, np.generic)):
                 raise ProtocolError(f"{_where(self)}: {name} is a {type(value).__name__}, expected an array")
+
+    def hiding(self, inner: Iterable[Message]) -> Message:
+        """Return this message with the note that it hides other ones, and what those hide themselves."""
+        inside = tuple(dict.fromkeys(kind for one in inner for kind in (one.kind, *one.inside)))
+        return Message(self.sender, self.receiver, self.kind, self.body, inside)
 
     @property
     def nbytes(self) -> int:
@@ -154,6 +167,8 @@ class Schema:
         How it adds up over clients, where sums are all that the server needs; masks then hide single answers.
     coverage
         Which other protections cover it.
+    most
+        How many messages of this kind one sender may send one receiver: in each round, and in addition to that.
     """
 
     kind: str
@@ -162,6 +177,7 @@ class Schema:
     direction: Direction
     adds: Adds | None = None
     coverage: Coverage = UNCOVERED
+    most: tuple[int, int] = (1, 1)
 
     def at_level(self, level: Level) -> str:
         """Say what becomes of messages of this kind at a level of protection."""
@@ -220,6 +236,7 @@ class Schema:
         _set(made, "receiver", receiver)
         _set(made, "kind", self.kind)
         _set(made, "body", body)
+        _set(made, "inside", ())
         return made
 
     @cached_property

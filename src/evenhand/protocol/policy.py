@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from evenhand.errors import RunError
 from evenhand.protocol.job import EXPERIMENTAL, PROTECTIONS, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.terms import HorizontalTerms, Terms
+
+Questions = Literal["any", "trained", "none"]
+"""Which people a party scores after training."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,16 @@ class OwnPolicy:
     allow_experimental
         Whether a level that a known attack breaks counts for `protection`.
     never_send
-        Kinds of messages that it never sends, whatever the terms.
+        Kinds of messages that it never sends, whatever the terms, not even under masks or encryption.
     label_epsilon
         Maximum ε of label privacy; if set, label privacy is required.
+    most_ids
+        Maximum number of ids of another party that it compares its own with, under private ids; None is the default.
+    questions
+        People that it scores after training: ``"any"`` in its table, ``"trained"``, the common rows of the run, or
+        ``"none"``. None is ``"trained"`` under private ids, and ``"any"`` otherwise.
+    most_asked
+        Maximum number of people that may be asked for after one run, over all questions.
     """
 
     solvers: Sequence[str] | None = None
@@ -51,6 +63,9 @@ class OwnPolicy:
     label_epsilon: float | None = None
     allow_experimental: bool = False
     most_epsilon: float | None = None
+    most_ids: int | None = None
+    questions: Questions | None = None
+    most_asked: int | None = None
 
     def __call__(self, terms: Terms) -> str | None:
         """Return why the participant refuses these terms, or None."""
@@ -85,9 +100,20 @@ class OwnPolicy:
                 return f"label_privacy of {job.label_privacy.epsilon:g} is more than its {self.label_epsilon:g}"
         return None
 
+    def admit(self, asked: int, before: int) -> None:
+        """Refuse a question for so many people, if as many as `before` were asked for after the same run."""
+        if self.questions == "none":
+            raise RunError("it answers no questions about people after training, by its policy (questions)")
+        if self.most_asked is not None and before + asked > self.most_asked:
+            raise RunError(
+                f"{before:,} people were asked for before and {asked:,} are now; its policy allows {self.most_asked:,} "
+                "after one run (most_asked)"
+            )
+
     def veto(self, message: Message) -> str | None:
         """Return why a message may not be sent, or None."""
-        return f"messages of kind {message.kind!r} never leave it" if message.kind in self.never_send else None
+        kept = [kind for kind in (message.kind, *message.inside) if kind in self.never_send]
+        return f"messages of kind {kept[0]!r} never leave it" if kept else None
 
 
 def _less(given: Protection, wanted: Protection) -> bool:

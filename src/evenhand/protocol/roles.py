@@ -64,13 +64,15 @@ class Role(ABC):
         Rows of history since the runtime last took them.
     traffic
         Messages between parties whose work this role does itself, since the runtime last took them.
+    round_limit
+        Communication rounds of the accepted terms, if this role counts what it is asked itself; None counts nothing.
     opened
         Unmasked or decrypted messages that a protection layer passes to the role inside it, since the runtime last took
         them. They were never sent; an audit measures what they reveal.
     """
 
     vocabulary: Vocabulary
-    state_fields: ClassVar[Mapping[str, Any]] = {"done": bool, "effort": float}
+    state_fields: ClassVar[Mapping[str, Any]] = {"done": bool, "effort": float, "_tally": dict[str, int]}
     """Attributes that change during a run, with their types (see `evenhand.protocol.state`). Each class declares its
     own; those of its base classes are included.
     """
@@ -80,6 +82,8 @@ class Role(ABC):
         self.sizes = sizes
         self.done = False
         self.effort = 0.0
+        self.round_limit: int | None = None
+        self._tally: dict[str, int] = {}
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
         self.opened: list[Message] = []
@@ -123,7 +127,37 @@ class Role(ABC):
         One thread at a time calls `begin` and `finish`, in the order of messages. Any thread may run the task between.
         """
         self.check(message)
-        return self.handle(message)
+        self.check_limit(message)
+        outcome = self.handle(message)
+        self.tally(message)
+        return outcome
+
+    def check_limit(self, message: Message) -> None:
+        """Refuse a message of a kind that its sender has sent as often as the accepted terms allow.
+
+        The receiver counts by itself: a limit that only the sender keeps is no limit.
+        """
+        if self.round_limit is None:
+            return
+        before, most = self._tally.get(f"{message.sender} {message.kind}", 0), self.most_of(message, self.round_limit)
+        if before >= most:
+            raise ProtocolError(
+                f"{message.sender} has sent {self.name} {message.kind!r} {before} times, and {self.round_limit} rounds "
+                f"allow {most}; another is refused"
+            )
+
+    def tally(self, message: Message) -> None:
+        """Count a message that was handled."""
+        if self.round_limit is not None:
+            key = f"{message.sender} {message.kind}"
+            self._tally[key] = self._tally.get(key, 0) + 1
+
+    def most_of(self, message: Message, max_rounds: int) -> int:
+        """Return how often a sender may send a kind of message in so many rounds."""
+        a_round, besides = self.vocabulary[message.kind].most
+        # A message that says whether it is the last takes its place beyond the last round only if it is.
+        working = "last" in message.body and not message.integer("last")
+        return a_round * max_rounds + (0 if working else besides)
 
     def finish(self, task: Task) -> Task | Sends:
         """Take the result of a task; there may be another task to follow."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol import state
-from evenhand.protocol.messages import Message
+from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.resuming import CHECKPOINTING
 from evenhand.protocol.roles import Role, Sends
 from evenhand.protocol.state import State
@@ -21,6 +21,7 @@ from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
 from evenhand.runtime.packets import Content, packet_from
 
 Veto: TypeAlias = Callable[[Message], str | None]
+_MOST_REFUSALS: Final = 1000
 
 
 def no_veto(_: Message) -> str | None:
@@ -47,7 +48,7 @@ class Endpoint:
     transcript
         Every message sent, and every message received and handled.
     refused
-        Reasons why packets were refused.
+        Reasons why packets were refused; the first thousand.
     """
 
     state_fields: ClassVar = {"_began": float, "_inbox": deque[Message], "ends": dict[str, LinkEnd]}
@@ -60,6 +61,8 @@ class Endpoint:
         self._veto = veto
         self._began = self._now = now
         self._inbox: deque[Message] = deque()
+        self._known: Vocabulary | None = None
+        """Messages that the present role knows."""
         self._before: deque[Message] = deque()
         """Messages in flight to a role when its checkpoint was taken; delivered before any new message."""
 
@@ -76,7 +79,7 @@ class Endpoint:
                 if CHECKPOINTING.has(packet.message.kind):
                     CHECKPOINTING.check(packet.message, {})
         except ProtocolError as error:
-            self.refused.append(str(error))
+            self._refuse(error)
             return None
         return packet
 
@@ -89,13 +92,32 @@ class Endpoint:
     def arrive(self, now: float, sender: str, packet: Packet) -> Sequence[Message]:
         """Take a packet; return the messages that can be delivered now."""
         self._now = now
+        if packet.message is not None and self._is_full(sender, packet.message):
+            # Without an acknowledgement the peer sends it again later. What it says of our messages counts.
+            packet = packet._replace(number=-1, message=None)
         try:
             ready = self.ends[sender].arrive(now, packet)
         except ProtocolError as error:
-            self.refused.append(str(error))
+            self._refuse(error)
             return ()
         self._inbox.extend(ready)
         return ready
+
+    def _is_full(self, sender: str, message: Message) -> bool:
+        """Return whether too many bytes of a sender wait already to keep another message.
+
+        Messages that the present role does not know wait for a later role, or for none: a sender may not fill the
+        memory with them.
+        """
+        waiting = [one for one in self._inbox if one.sender == sender]
+        if self._known is not None and self._known.has(message.kind):
+            return sum(one.nbytes for one in waiting) > self.ends[sender].settings.most_ahead
+        ahead = [one.nbytes for one in waiting if self._known is None or not self._known.has(one.kind)]
+        return sum(ahead) + message.nbytes > self.ends[sender].settings.most_ahead
+
+    def _refuse(self, error: ProtocolError) -> None:
+        if len(self.refused) < _MOST_REFUSALS:
+            self.refused.append(str(error))
 
     # -- messages for roles
 
@@ -111,6 +133,7 @@ class Endpoint:
 
     def _mail_for(self, role: Role) -> Message | None:
         """Find the next message for a role. Messages of kinds it does not know wait for the next role."""
+        self._known = role.vocabulary
         if self._before:
             return self._before[0]
         return next((one for one in self._inbox if role.vocabulary.has(one.kind)), None)

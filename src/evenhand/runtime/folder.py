@@ -48,6 +48,8 @@ from evenhand.runtime.manifest import (
 
 DESCRIPTION: Final = "run.toml"
 _RESULT: Final = "result.json"
+_ARRAYS: Final = ("weights", "rows")
+"""Parts of a model that are states with arrays."""
 _METRICS, _TRANSCRIPT = "metrics.jsonl", "transcript.jsonl"
 _NOT_OF_THE_JOB: Final = {"evenhand", "base", "format", "run"}
 _LEFT_BY_A_KILL_AT_THE_START: Final = {LOCK, MANIFEST, MANIFEST + PARTIAL, DESCRIPTION + PARTIAL}
@@ -200,7 +202,7 @@ class RunFolder:
     # -- models and encoders
 
     def write_party(self, name: str, what: str, content: State | Mapping[str, Any]) -> None:
-        """`what` is ``"weights"`` (a state with arrays) or ``"encoder"`` (plain JSON)."""
+        """`what` is ``"weights"`` or ``"rows"`` (states with arrays), or ``"encoder"`` (plain JSON)."""
         self._write_part(f"parties/{name}", f"party {name}", what, content)
 
     def write_trees(self, name: str, what: str, text: str) -> None:
@@ -234,16 +236,16 @@ class RunFolder:
         for part in place.split("/"):
             folder /= part
             make_folder(folder, private=True)
-        if what == "weights":
-            self._write(f"{place}/weights.safetensors", owner, state_bytes(dict(content), self._mark(owner)))
+        if what in _ARRAYS:
+            self._write(f"{place}/{what}.safetensors", owner, state_bytes(dict(content), self._mark(owner)))
         else:
             text = json.dumps(content, ensure_ascii=False, indent=1)
             self._write(f"{place}/{what}.json", owner, text.encode())
 
     def _read_part(self, place: str, owner: str, what: str) -> dict[str, Any]:
-        name = f"{place}/weights.safetensors" if what == "weights" else f"{place}/{what}.json"
+        name = f"{place}/{what}.safetensors" if what in _ARRAYS else f"{place}/{what}.json"
         content, path = self._content(name), self.path / name
-        return state_from(content, path, self._mark(owner)) if what == "weights" else parse_json(path, content)
+        return state_from(content, path, self._mark(owner)) if what in _ARRAYS else parse_json(path, content)
 
     def _mark(self, owner: str) -> Mark:
         return Mark(self._manifest.run, owner)

@@ -41,6 +41,9 @@ class LinkSettings:
         Seconds of silence after which the peer counts as gone. It must be longer than the largest message takes.
     linger
         Seconds that an acknowledgement may wait, to be sent together with a message.
+    most_ahead
+        Bytes that are kept of messages that came out of order, and of messages for a later role. Others are dropped,
+        and the sender sends them again.
     """
 
     window: int = 256
@@ -50,6 +53,7 @@ class LinkSettings:
     patience: float = 120.0
     linger: float = 0.0
     slowest: float = 1e6
+    most_ahead: int = 2**26
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -168,7 +172,7 @@ class Incoming:
     state_fields: ClassVar = {"have": int, "taken": int}
 
     def __init__(self, settings: LinkSettings) -> None:
-        self._window = settings.window
+        self._window, self._most_ahead = settings.window, settings.most_ahead
         self.have = 0
         self.taken = 0
         self._early: dict[int, Message] = {}
@@ -182,13 +186,17 @@ class Incoming:
         """Take a message; return the messages that can be delivered now."""
         if number >= self.room:
             raise ProtocolError(f"message {number} was refused: only messages below {self.room} are allowed now")
-        if number >= self.have:
+        # The message that is waited for is always taken.
+        if number == self.have or (number > self.have and self._has_space(message)):
             self._early[number] = message
         ready = []
         while self.have in self._early:
             ready.append(self._early.pop(self.have))
             self.have += 1
         return ready
+
+    def _has_space(self, message: Message) -> bool:
+        return message.nbytes + sum(one.nbytes for one in self._early.values()) <= self._most_ahead
 
     def restored(self) -> None:
         """Forget messages that came out of order: they are sent again."""

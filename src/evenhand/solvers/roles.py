@@ -42,7 +42,9 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     solver = solver_of(terms)
     if name not in terms.names:
         raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
-    return protected_party(terms, name, own, solver) if terms.only_sums else solver.participant(terms, name, own)
+    role = protected_party(terms, name, own, solver) if terms.only_sums else solver.participant(terms, name, own)
+    role.round_limit = terms.job.max_rounds
+    return role
 
 
 def helpers(terms: VerticalTerms, session: Session | None = None) -> list[Role]:
@@ -98,7 +100,9 @@ def clients(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> Sequence[
 
 
 def _protected(terms: HorizontalTerms, role: HorizontalClient) -> HorizontalClient:
-    return _masked().MaskedClient(terms, role) if terms.only_sums else role
+    role = _masked().MaskedClient(terms, role) if terms.only_sums else role
+    role.round_limit = terms.job.max_rounds
+    return role
 
 
 def _masked() -> Any:

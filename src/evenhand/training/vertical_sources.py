@@ -113,17 +113,21 @@ class Alignment:
         common ones without giving the server a list of ids.
     least
         Minimum number of common rows; with fewer the run ends, and no participant learns any common id.
+    most_ids
+        At a party: most ids of another party that it compares its own with, under ``"private"``; None is the default.
     """
 
     parties: Sequence[str]
     holder: str
     how: Literal["equal", "inner", "private"] = "equal"
     least: int = 1
+    most_ids: int | None = None
 
     def party(self, name: str, ids: pd.Index | int) -> AlignParty | PrivateAlignParty:
         if self.how == "private" and not isinstance(ids, int):
-            return PrivateAlignParty(name, ids, self.parties, holds_labels=name == self.holder)
-        return AlignParty(name, ids)
+            labelled = name == self.holder
+            return PrivateAlignParty(name, ids, self.parties, holds_labels=labelled, most_ids=self.most_ids)
+        return AlignParty(name, ids, every=self.how == "equal")
 
     def server(self) -> AlignServer | PrivateAlignServer:
         if self.how == "private":

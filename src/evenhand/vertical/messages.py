@@ -55,6 +55,8 @@ WEIGHTED_DERIVATIVE = Schema(
         "that it does not."
     ),
     coverage=Coverage(from_labels=True, hides_nu=True),
+    # An asynchronous run may close twice.
+    most=(1, 2),
 )
 
 COMBINED_SCORES = Schema(
@@ -73,6 +75,7 @@ COMBINED_SCORES = Schema(
         "groups. It learns the other parties' joint contribution to every row's score."
     ),
     coverage=Coverage(from_labels=True),
+    most=(1, 2),
 )
 
 DERIVATIVE = Schema(

@@ -147,7 +147,7 @@ class MaskedClient(HorizontalClient):
                 free=packing.free,
                 words=words.view(np.int64),
                 sealed=np.stack(sealed),
-            )
+            ).hiding(answers)
         ]
 
     def _vouch(self, message: Message) -> Sends:

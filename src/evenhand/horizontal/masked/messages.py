@@ -32,6 +32,7 @@ EXCHANGE = Schema(
     {"exchange": INTEGER, "members": PLACES},
     direction=SERVER_TO_CLIENTS,
     reveals="Which other clients receive the same request, so that masks can be agreed on.",
+    most=(3, 2),
 )
 
 MASKED = Schema(
@@ -55,6 +56,7 @@ UNMASK = Schema(
     reveals=(
         "Which clients have answered, and encrypted shares of the secrets of their masks, for this client to decrypt."
     ),
+    most=(3, 2),
 )
 
 VOUCHED = Schema(

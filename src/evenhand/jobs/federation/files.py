@@ -16,8 +16,9 @@ from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
 from evenhand.jobs.schema import check_names, located
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
 from evenhand.protocol.job import Job, Protection, check_experimental
-from evenhand.protocol.policy import OwnPolicy
+from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
+from evenhand.solvers.announcing import schemas
 
 # Names are used as host names and addresses.
 _SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
@@ -135,16 +136,36 @@ class PolicySection(Strict):
     """`[policy]`: the jobs that this party takes part in."""
 
     solvers: list[str] | None = key("Solvers that it accepts; by default all.", ["subspace"], None)
-    most_rounds: int | None = key("Most rounds that it accepts.", 100, None, ge=1)
+    most_rounds: int | None = key("Most rounds that it accepts; the party counts them itself.", 100, None, ge=1)
     least_rows: int = key("Fewest common rows that it accepts.", 500, 0, ge=0)
     participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
     protected: bool = key("Whether it accepts only jobs with `[privacy]` noise and a stated ε.", True, False)
     most_epsilon: float | None = key(
         "Largest ε of a client's updates. Jobs that state no ε are then refused.", 4.0, None, gt=0.0
     )
-    never_send: list[str] = key("Kinds of messages that it never sends; the run ends there.", ["combined-scores"], [])
+    never_send: list[str] = key(
+        "Kinds of messages that it never sends, under masks or encryption either; the run ends there.",
+        ["combined-scores"],
+        [],
+    )
     columns: list[str] | None = key("Columns that a job across clients may use; by default all.", ["age", "ward"], None)
     protection: Protection = key("Weakest `protection` that it accepts.", "masked", "none")
+    most_ids: int | None = key(
+        'With `ids = "private"`: most ids of another party that it compares its own with. By default ten times its '
+        "own number, and at least 1,000.",
+        1_000_000,
+        None,
+        ge=1,
+    )
+    questions: Questions | None = key(
+        "People that it scores for `evenhand predict --remote`: `any` in its table, `trained` (the common rows of the "
+        'run), or `none`. By default `trained` with `ids = "private"`, and `any` otherwise.',
+        "trained",
+        None,
+    )
+    most_asked: int | None = key(
+        "Most people that may be asked for after one run, over all questions; the party counts.", 500, None, ge=0
+    )
     allow_experimental: bool = key(
         "Whether a `protection` that a known attack breaks counts for this policy's `protection`.", True, False
     )
@@ -273,6 +294,11 @@ def _check_clients_job(job: ClientsJob) -> None:
 
 def _check_own(own: PartyFile) -> None:
     site_name(own.party.name)
+    if unknown := [kind for kind in own.policy.never_send if kind not in schemas()]:
+        raise JobError(
+            f"key policy.never_send names {unknown[0]!r}, which is no kind of message, so it would keep nothing back; "
+            "see docs/messages.md"
+        )
     if own.party.role == "dealer":
         if more := sorted(own.party.model_fields_set - {"name", "role"}):
             raise JobError(f"key party.{more[0]}: a dealer has no data; remove this key")

@@ -5,6 +5,7 @@ The question holds hashes of ids. Each party reads its table again, so rows may 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,16 @@ from evenhand.jobs.vertical.runs import party_encoder, party_model
 from evenhand.protocol.asking import AskedParty, AskServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
 from evenhand.protocol.terms import Terms, VerticalTerms
+from evenhand.runtime.files import write_bytes
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.site import Program
 from evenhand.training.together import accepted_terms, check_enrolled
 
 BATCH: Final = 10_000
 """Number of rows that are scored in one exchange."""
+ASKED_FOR: Final = "asked.json"
+"""File of a party's run folder that counts the people asked for after the run."""
 
 
 class Question(Strict):
@@ -112,9 +117,19 @@ def answering_program(
             table = table.with_text_ids()
         check_ids(table.known.index, name)
         model, matrix = party_model(folder, name, encoder), table.transform(encoder)
-    people = 0
+    people, policy = 0, own.policy.to_policy()
+    trained_only = (policy.questions or ("trained" if job.job.ids == "private" else "any")) == "trained"
+    among = folder.read_party(name, "rows")["sums"] if trained_only else None
+
+    def admit(asked: int) -> None:
+        """Count the people asked for on disk before the answer leaves."""
+        counted = folder.path / ASKED_FOR
+        before = int(parse_json(counted, counted.read_bytes())["people"]) if counted.exists() else 0
+        policy.admit(asked, before)
+        write_bytes(counted, json.dumps({"people": before + asked}).encode(), private=True)
+
     for _ in range(question.batches):
-        asked = AskedParty(name, table.known.index)
+        asked = AskedParty(name, table.known.index, among, admit)
         yield asked
         people += len(asked.rows)
         yield scoring_party(job, name, model, matrix[asked.rows])

@@ -7,12 +7,13 @@ and groups from its own copy of the label holder's table: it runs there, or wher
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from evenhand.arrays import Matrix
 from evenhand.data.tables.encoding import PartyEncoder
@@ -26,6 +27,7 @@ from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_part
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
+from evenhand.protocol.align import id_sums
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
@@ -49,10 +51,13 @@ class PartyEnd:
     terms: VerticalTerms
     encoder: PartyEncoder
     model: Scorer
+    ids: pd.Index
+    """Ids of the common rows."""
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write encoder and model; return the content of `result.json`. The party is not told the result."""
         write_party(folder, self.name, self.encoder, self.model)
+        folder.write_party(self.name, "rows", {"sums": id_sums(self.ids)[1]})
         return {"terms": self.terms.digest}
 
 
@@ -94,7 +99,7 @@ def party_program(
         name,
         draft_terms(job),
         rows,
-        alignment_of(job),
+        replace(alignment_of(job), most_ids=own.policy.most_ids),
         policy=own.policy.to_policy(),
         on_terms=on_terms,
     )
@@ -104,7 +109,7 @@ def party_program(
     )
     yield scoring_party(job, name, model, rows.matrix)
     require_unchanged({rows.owner: rows.seen})
-    return PartyEnd(name, terms, rows.encoder, model)
+    return PartyEnd(name, terms, rows.encoder, model, rows.index)
 
 
 def server_program(

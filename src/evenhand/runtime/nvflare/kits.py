@@ -58,6 +58,7 @@ def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path
             shutil.move(made / folder, out / kit)
             if kit in identities:
                 write_identity(out / kit / FOLDER, identities[kit])
+            _limit_use(out / kit / "startup", Path(scratch) / name / "state" / "cert.json")
             _close(out / kit, kit)
         # The holder of this folder can make further participants, so it is in no kit.
         shutil.move(Path(scratch) / name / "state", out / "authority")
@@ -83,6 +84,44 @@ def _project(name: str, host: str, port: int, parties: Sequence[str]) -> dict[st
             {"path": f"{lighter}.signature.SignatureBuilder"},
         ],
     }
+
+
+def _limit_use(startup: Path, authority: Path) -> None:
+    """Sign a kit's certificate again, with the one use that it is for: a party's certificate is no server's.
+
+    FLARE's client does not compare the server's certificate with the host name. Without this, any participant with a
+    kit could pose as the server to the others. TLS refuses a certificate that is used for anything else.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.x509.oid import ExtendedKeyUsageOID as Use
+    except ImportError as error:
+        raise MissingExtraError("provisioning", "nvflare") from error
+    path = _certificate_in(startup)
+    given = x509.load_pem_x509_certificate(path.read_bytes())
+    key: Any = serialization.load_pem_private_key(
+        json.loads(authority.read_text(encoding="utf-8"))["root_pri_key"].encode(), password=None
+    )
+    uses = [Use.CLIENT_AUTH, Use.SERVER_AUTH] if path.name == "server.crt" else [Use.CLIENT_AUTH]
+    limited = (
+        x509.CertificateBuilder(extensions=list(given.extensions))
+        .subject_name(given.subject)
+        .issuer_name(given.issuer)
+        .public_key(given.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(given.not_valid_before_utc)
+        .not_valid_after(given.not_valid_after_utc)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=True)
+    )
+    write_bytes(path, limited.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), private=True)
+
+
+def _certificate_in(startup: Path) -> Path:
+    path = next((startup / name for name in _CERTIFICATES if (startup / name).is_file()), None)
+    if path is None:
+        raise RunError(f"{startup.parent} is not a kit that evenhand made: it has no certificate in startup/")
+    return path
 
 
 def _close(kit: Path, name: str) -> None:
@@ -115,9 +154,7 @@ def check_certificate(kit: Path) -> None:
     # FLARE installs it; a machine that only makes kits may have FLARE in another environment.
     from cryptography import x509
 
-    path = next((kit / "startup" / name for name in _CERTIFICATES if (kit / "startup" / name).is_file()), None)
-    if path is None:
-        raise RunError(f"{kit} is not a kit that evenhand made: it has no certificate in startup/")
+    path = _certificate_in(kit / "startup")
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:

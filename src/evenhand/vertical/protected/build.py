@@ -79,7 +79,9 @@ def protected_party(
 def dealer(terms: VerticalTerms, session: Session | None) -> DealerRole:
     """Return the role of the third party, which has no data."""
     name = _dealer_of(terms)
-    return DealerRole(name, terms.n_rows, terms.passive, _session_of(name, session), terms.digest)
+    role = DealerRole(name, terms.n_rows, terms.passive, _session_of(name, session), terms.digest)
+    role.round_limit = terms.job.max_rounds
+    return role
 
 
 def _session_of(name: str, session: Session | None) -> Session:

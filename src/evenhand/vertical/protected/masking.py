@@ -120,7 +120,7 @@ class MaskedParty(Layer):
         integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
         body = {"session": self._tag, "number": self.number, "integers": integers, "words": words.view(np.int64)}
         self.number += 1
-        return MASKED.message(self.name, SERVER, kind=as_bytes(message.kind), **body)
+        return MASKED.message(self.name, SERVER, kind=as_bytes(message.kind), **body).hiding([message])
 
     def ended(self) -> Sends:
         self._masks = None

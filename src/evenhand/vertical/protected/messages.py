@@ -48,6 +48,7 @@ NEXT_TRIPLE = Schema(
     {"number": INTEGER},
     direction=Direction("server", "dealer"),
     reveals="To the dealer: the number of rounds.",
+    most=(1, 2),
 )
 HIDDEN_DERIVATIVE = Schema(
     "hidden-derivative",

@@ -117,7 +117,18 @@ class VFB2Party(GradientParty):
     # -- messages
 
     def begin(self, message: Message) -> Task | Sends:
-        return self._checked(message).handler(message)
+        taken = self._checked(message)
+        if message.sender != SERVER:
+            # The steps of an epoch count the messages of other parties.
+            return taken.handler(message)
+        self.check_limit(message)
+        outcome = taken.handler(message)
+        self.tally(message)
+        return outcome
+
+    def most_of(self, message: Message, max_rounds: int) -> int:
+        """Return one message of each kind for each epoch, for the start and for the end."""
+        return max_rounds + 2
 
     def check(self, message: Message) -> None:
         self._checked(message)
