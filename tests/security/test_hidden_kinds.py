@@ -32,7 +32,11 @@ def run(paths: dict[str, Path], policies: dict[str, OwnPolicy]) -> tuple[dict[st
 
     with one_blas_thread():
         ends = run_sites(
-            {"server": lambda site: server_part(job, lambda: server, lambda: site.transcript, None)}
+            {
+                "server": lambda site: server_part(
+                    job, lambda: server, lambda: site.transcript, None, paths.get("identity")
+                )
+            }
             | {name: program(name) for name in own},
             network,
             {name: policy.veto for name, policy in policies.items()},

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evenhand.errors import ProtocolError
+from evenhand.privacy.key_exchange import agree_here
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.policy import OwnPolicy
@@ -28,7 +29,8 @@ def party(solver: str, protection: str = "none") -> Role:
     job = Job(solver=solver, protection=protection, max_rounds=ROUNDS)  # type: ignore[arg-type]
     terms = vertical_terms(job, names, ROWS, {})
     assert OwnPolicy(most_rounds=ROUNDS)(terms) is None
-    own = PartyData(np.random.default_rng(1).normal(size=(ROWS, 4)))
+    session = agree_here(list(names), terms.digest)["shop"] if protection == "masked" else None
+    own = PartyData(np.random.default_rng(1).normal(size=(ROWS, 4)), session=session)
     return solver_roles.party(terms, "shop", own)
 
 
