@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenhand.data.public import newsgroups
-from evenhand.data.public.newsgroups import load_newsgroups, positive_rows
 from evenhand.errors import DataError, InputError
+from evenhand_reproductions.data import newsgroups
+from evenhand_reproductions.data.newsgroups import load_newsgroups, positive_rows
 
 MESSAGES = {
     "20news-bydate-test/sci.med/7": b"a doctor writes",

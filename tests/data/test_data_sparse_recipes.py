@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenhand.data import load, load_sparse
-from evenhand.data.public.dataset import SparseDataset
-from evenhand.data.public.sparse_loaders import _RECIPES
+from evenhand.data import load
 from evenhand.errors import DataError, InputError
+from evenhand_reproductions.data.sparse_sets import _RECIPES, SparseDataset, load_sparse
 
 Loader = Callable[[str], SparseDataset]
 

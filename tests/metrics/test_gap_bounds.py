@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binom, norm
+from support.group_report import group_report
 
 from evenhand.constraints import (
     DemographicParity,
@@ -19,7 +20,7 @@ from evenhand.constraints import (
     NeymanPearson,
 )
 from evenhand.errors import ConstraintError, DataError, InputError, SmallSliceWarning
-from evenhand.metrics import constraint_gaps, decision_intervals, gap_bounds, group_report, intervals, summary
+from evenhand.metrics import constraint_gaps, decision_intervals, gap_bounds, intervals, summary
 
 Rows = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 

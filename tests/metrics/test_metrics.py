@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.metrics import accuracy_score, log_loss
+from support.group_report import group_report
 
 import evenhand.metrics.strata
 from evenhand.errors import DataError, InputError
-from evenhand.metrics import group_counts, group_report, intervals, summary
+from evenhand.metrics import group_counts, intervals, summary
 from evenhand.metrics.scores import _strata
 
 GAPS = ["DEO", "DFP", "DFN", "DP", "equalized_odds"]

@@ -10,10 +10,11 @@ from functools import cache
 import pytest
 from support.sources import FOLDER
 
-from evenhand.data import load, load_sparse
+from evenhand.data import load
 from evenhand.data.public.catalog import lookup
-from evenhand.data.public.dataset import Dataset, SparseDataset
+from evenhand.data.public.dataset import Dataset
 from evenhand.errors import FetchError
+from evenhand_reproductions.data.sparse_sets import SparseDataset, load_sparse
 
 
 @pytest.fixture(scope="session")

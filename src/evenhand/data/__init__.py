@@ -3,7 +3,6 @@
 from evenhand.data.clients import dirichlet_clients
 from evenhand.data.public.fetch import fetch
 from evenhand.data.public.loaders import load
-from evenhand.data.public.sparse_loaders import load_sparse
 from evenhand.data.splits import split_columns
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import read_libsvm, write_libsvm
@@ -17,7 +16,6 @@ __all__ = [
     "encode_parquet",
     "fetch",
     "load",
-    "load_sparse",
     "read_libsvm",
     "read_table",
     "split_columns",

@@ -5,7 +5,7 @@ A value says how a model does on these rows; it does not make the model "fair" o
 at a time, and with ``cross=True`` crossed as well (sex × race); a summary keeps the worst of them.
 
 From scores of a two-label model (``scores.py``): :func:`summary`, :func:`gap_bounds`, :func:`intervals`,
-:func:`group_report`, and counts by group, :func:`group_counts` (``by_group.py``); of the gap that a constraint bounds,
+and counts by group, :func:`group_counts` (``by_group.py``); of the gap that a constraint bounds,
 :func:`constraint_gaps` (``constraint_gaps.py``). From decisions over any number of labels (``decisions.py``):
 :func:`demographic_parity`, :func:`equal_opportunity`, what the code published with FairFedAvgALM computes in their
 place, :func:`label_gaps` and :func:`decision_intervals`.
@@ -22,7 +22,7 @@ from evenhand.metrics.decisions import (
     published_equal_opportunity,
 )
 from evenhand.metrics.gaps import constraint_gaps, group_counts
-from evenhand.metrics.scores import gap_bounds, group_report, intervals, summary
+from evenhand.metrics.scores import gap_bounds, intervals, summary
 
 __all__ = [
     "constraint_gaps",
@@ -31,7 +31,6 @@ __all__ = [
     "equal_opportunity",
     "gap_bounds",
     "group_counts",
-    "group_report",
     "intervals",
     "label_gaps",
     "published_demographic_parity",

@@ -62,8 +62,7 @@ class PublicFile:
 class PublicSet:
     """A public data set: its files, the number of rows after cleaning, and its terms of use.
 
-    :func:`evenhand.data.load` loads sets of the form ``"table"``, :func:`evenhand.data.load_sparse` those of the form
-    ``"sparse"``.
+    :func:`evenhand.data.load` loads sets of the form ``"table"``; those of the form ``"sparse"`` are for reproductions.
     """
 
     name: str

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from evenhand.arrays import Booleans, Matrix
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -29,28 +27,4 @@ class Dataset:
     label: pd.Series
     positive: str | int
     sensitive: pd.DataFrame
-    description: str
-
-
-@dataclass(frozen=True, eq=False)
-class SparseDataset:
-    """A sparse matrix of features with labels and sensitive attributes.
-
-    Attributes
-    ----------
-    name : the catalog's name of the set.
-    matrix : features, a :class:`scipy.sparse.csr_array` of float64 with int32 indices; its rows are those of `label`.
-    label : one value for each row.
-    positive : the label value that counts as the positive class.
-    sensitive : one column for each sensitive attribute; none if the set has none.
-    test : whether each row is one of the publisher's test rows.
-    description : title, number of rows, citation and terms of use.
-    """
-
-    name: str
-    matrix: Matrix
-    label: pd.Series
-    positive: str | int
-    sensitive: pd.DataFrame
-    test: Booleans
     description: str

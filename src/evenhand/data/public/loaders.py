@@ -77,7 +77,7 @@ def load(name: str, **fetch_options: Any) -> Dataset:
     """Fetch a public set and clean it; the keywords are those of :func:`evenhand.data.fetch`."""
     entry = lookup(name)
     if entry.form != "table":
-        raise InputError(f"{entry.name} is a sparse matrix, not a table: use load_sparse")
+        raise InputError(f"{entry.name} is a sparse matrix, not a table: use load_sparse of the reproductions")
     frame, label, positive, sensitive = _RECIPES[entry.name](fetch(entry, **fetch_options))
     _require_rows(entry, frame)
     description = f"{entry.title}: {len(frame):,} rows. {entry.citation} Terms: {entry.terms}"

@@ -6,6 +6,7 @@ Row ids are 0, 1, ...: the publisher's training rows first, then its test rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +16,10 @@ from scipy import sparse
 
 from evenhand.arrays import Booleans, Matrix
 from evenhand.data.public.catalog import CATALOG, lookup
-from evenhand.data.public.dataset import SparseDataset
 from evenhand.data.public.fetch import default_cache, fetch
-from evenhand.data.public.newsgroups import load_newsgroups, positive_rows
 from evenhand.data.tables.libsvm import read_libsvm
 from evenhand.errors import DataError, InputError
+from evenhand_reproductions.data.newsgroups import load_newsgroups, positive_rows
 
 _A9A_COLUMNS: Final = 123
 # LIBSVM's index of "Female", which counts from 1; "Male" is the next.
@@ -29,6 +29,30 @@ _NEWSGROUPS_POSITIVE: Final = "comp"
 _NEWSGROUPS_KEPT: Final = "words-and-pairs.npz"
 
 Parts = tuple[Matrix, pd.Series, str | int, pd.DataFrame, Booleans]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseDataset:
+    """A sparse matrix of features with labels and sensitive attributes.
+
+    Attributes
+    ----------
+    name : the catalog's name of the set.
+    matrix : features, a :class:`scipy.sparse.csr_array` of float64 with int32 indices; its rows are those of `label`.
+    label : one value for each row.
+    positive : the label value that counts as the positive class.
+    sensitive : one column for each sensitive attribute; none if the set has none.
+    test : whether each row is one of the publisher's test rows.
+    description : title, number of rows, citation and terms of use.
+    """
+
+    name: str
+    matrix: Matrix
+    label: pd.Series
+    positive: str | int
+    sensitive: pd.DataFrame
+    test: Booleans
+    description: str
 
 
 def load_sparse(name: str, *, positive: str | None = None, **fetch_options: Any) -> SparseDataset:
@@ -44,7 +68,7 @@ def load_sparse(name: str, *, positive: str | None = None, **fetch_options: Any)
     entry = lookup(name)
     if entry.form != "sparse":
         known = ", ".join(name for name, other in CATALOG.items() if other.form == "sparse")
-        raise InputError(f"{entry.name} is a table, not a sparse matrix as {known}: use load")
+        raise InputError(f"{entry.name} is a table, not a sparse matrix as {known}: use evenhand.data.load")
     if positive is not None and entry.name != "20newsgroups":
         raise InputError(f"positive chooses newsgroups; {entry.name} has two labels of its own")
     files = fetch(entry, **fetch_options)
