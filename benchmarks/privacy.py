@@ -32,7 +32,7 @@ from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 LEVELS: tuple[Protection, ...] = ("none", "masked", "dealer", "encrypted")
 DATA = ("adult", "compas", "give-me-some-credit", "baskets")
-ROWS = 8000
+ROWS = 4000
 """Rows that are attacked; learners know half of them."""
 
 

@@ -177,7 +177,7 @@ def everything() -> Trial:
 
 
 def final_weights() -> Trial:
-    """A model with a weight for every three rows: its score tells their labels."""
+    """A model with a weight for every four rows: its score tells their labels."""
     rng = np.random.default_rng(13)
     columns, labels = np.repeat(np.eye(ROWS // 4), 4, axis=0), np.where(rng.random(ROWS) < 0.5, 1.0, -1.0)
     fitted = columns @ (columns.T @ labels) / 4.0

@@ -47,7 +47,8 @@ class Finding:
     value
         Result on rows for which the attacker does not know the answer.
     floors
-        Result without messages, from the attacker's own columns, if it knows the answer for 400 people or for half.
+        Result without messages, from the attacker's own columns, if it knows the answer for 400 people or for half. Of
+        learners of trees, also the result with messages about other people.
     lift
         Value minus the better floor, on the same rows.
     permuted
