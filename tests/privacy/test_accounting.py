@@ -144,12 +144,12 @@ class Careless(ClippedGaussian):
     [
         ({"mechanism": GaussianNoise(100.0)}, "not clipped.*use ClippedGaussian"),
         ({"mechanism": None}, "sent without noise"),
-        ({"mechanism": "clipped"}, "'clipped' is no mechanism"),
+        ({"mechanism": "clipped"}, "no ε is known for 'clipped'"),
         ({"mechanism": Careless(1.0, 1.0, 100.0)}, "no ε is known for"),
         ({"mechanism": mechanism(0.0)}, "no noise"),
         ({"mechanism": mechanism(100.0, 0.0)}, "no noise"),
         ({"unprotected": ["BatchNorm running means", "local metrics"]}, "BatchNorm running means, local metrics"),
-        ({"rounds": None}, "not known"),
+        ({"rounds": None}, "is unknown"),
     ],
 )
 def test_refuses_to_state_what_it_cannot_prove(changes: dict[str, Any], message: str) -> None:
