@@ -287,7 +287,7 @@ def test_a_run_ends_by_leave_one_out_loss_with_the_best_model_it_had() -> None:
 def test_rows_that_cannot_hold_end_without_convergence() -> None:
     people = People(300)
     impossible = (NeymanPearson(0.05, label=1, measure="error"), NeymanPearson(0.05, label=-1, measure="error"))
-    with pytest.warns(ExactRatesWarning, match="no model was found whose rows hold"):
+    with pytest.warns(ExactRatesWarning, match="no model was found that meets the bounds at leave-one-out scores"):
         run = train(people, *impossible, max_rounds=4)
     assert not run.certificate.converged
     assert run.certificate.violation > 0.01

@@ -56,7 +56,7 @@ def neyman_pearson(
     limit
         r_i, one for all clients or one each.
     label
-        The class whose loss is bounded.
+        The class with the bounded loss.
     """
     limits = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(samples),))
     clients = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def audit(
     what: Annotated[Path, typer.Argument(help="Run folder of a finished run; with --plan, a job file.")],
     plan: Annotated[
-        bool, typer.Option("--plan", help="List the messages a job would send, to whom, and what they reveal.")
+        bool, typer.Option("--plan", help="List the messages a job would send, their receivers, and what they reveal.")
     ] = False,
     together: Annotated[
         list[str] | None,

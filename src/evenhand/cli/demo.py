@@ -35,7 +35,7 @@ def demo(
         typer.Option(help="Folder for tables, job files and run folders; default runs/demo, or the next free name."),
     ] = None,
     epsilon: Annotated[float, typer.Option(min=0.0, help="Bound on DEO, the gap in mean loss among positives.")] = 0.01,
-    rounds: Annotated[int, typer.Option(min=1, help="Most communication rounds of each run.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="Maximum number of communication rounds of each run.")] = 1000,
     published: Annotated[bool, typer.Option(help="Also train with the published method, to compare its cost.")] = True,
     source: Annotated[Path | None, typer.Option(help="Local folder with the Adult files.")] = None,
     federation: Annotated[

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def predict(
     run: Annotated[str, typer.Argument(help="Run folder of a finished run; with --remote, its name.")],
     ids: Annotated[
-        Path | None, typer.Argument(help="With --remote: a CSV file whose first column has the ids to score.")
+        Path | None, typer.Argument(help="With --remote: a CSV file with the ids to score in its first column.")
     ] = None,
     table: Annotated[
         list[str] | None,

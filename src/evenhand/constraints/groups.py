@@ -1,6 +1,6 @@
 """Sensitive attributes: their columns, their values, and each row's value as a code.
 
-Attributes can be crossed: sex × race is one more attribute whose groups are the combinations of groups that occur
+Attributes can be crossed: sex × race is one more attribute; its groups are the combinations of groups that occur
 ("Female × Black"). Its name joins the attributes' names, so that all holders of the attributes derive the same column.
 Slices and solvers treat it like any other attribute.
 """

@@ -60,8 +60,9 @@ class Proof:
 
     def __str__(self) -> str:
         return (
-            f"these rows prove no bound below {self.bound:.3g} of {self.row}, where {self.asked:g} was asked for: more "
-            "rows would, or fewer and larger groups"
+            f"{self.row}: the training rows prove a bound of {self.bound:.3g}, but {self.asked:g} was "
+            "requested; use more "
+            "rows, or fewer and larger groups"
         )
 
 

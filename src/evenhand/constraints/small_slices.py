@@ -134,17 +134,17 @@ def warn_of_counts(
     crossed
         Groups of the attributes and of their crossing, if a constraint asks for it.
     """
-    whose = f"{owner}: " if owner else ""
+    prefix = f"{owner}: " if owner else ""
     if small := small_slices(rows, counts):
         warnings.warn(
-            f"{whose}too few rows to say anything about the bound: {_named(small)}. What holds on these rows may not "
+            f"{prefix}too few rows to say anything about the bound: {_named(small)}. What holds on these rows may not "
             "hold for new people: merge such groups, widen the bound, or get more rows",
             SmallSliceWarning,
             stacklevel=stacklevel,
         )
     if missing := left_out(crossed):
         warnings.warn(
-            f"{whose}crossings without rows in a compared slice are left out: {_named(missing)}",
+            f"{prefix}crossings without rows in a compared slice are left out: {_named(missing)}",
             SmallSliceWarning,
             stacklevel=stacklevel,
         )

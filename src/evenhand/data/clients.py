@@ -21,7 +21,7 @@ _CONCENTRATIONS: Final = (1e-200, 1e15)
 
 
 def iid_clients(rows: int, clients: int, seed: int) -> Integers:
-    """Split rows at random among clients whose sizes differ by at most one."""
+    """Split rows at random among clients of equal size, up to one row."""
     _require_rows(rows, clients, 1)
     numbers = np.arange(rows, dtype=np.int64) % clients
     return np.random.default_rng(seed).permutation(numbers)
@@ -89,7 +89,7 @@ def clients_by_column(column: pd.Series | Sequence[Hashable]) -> tuple[Integers,
 
 
 def skewed_clients(rows: int, clients: int, skew: float, seed: int, *, minimum: int = 1) -> Integers:
-    """Split rows at random among clients whose sizes follow a power law.
+    """Split rows at random among clients with sizes that follow a power law.
 
     Client k = 0, 1, ... gets `minimum` rows and a share of the rest in proportion to (k + 1)^−skew, rounded by the
     largest remainders.

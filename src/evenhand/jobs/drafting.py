@@ -243,8 +243,8 @@ def _groups(frame: pd.DataFrame, taken: set[str]) -> list[str]:
 def draft_text(draft: Draft, base: Path) -> str:
     """Return the text of the job file, with a comment on each guess; paths are relative to its folder."""
     lines = [
-        "# A first draft by `evenhand init`: what is marked (guessed) was not said by anybody.",
-        "# `evenhand check` reads the tables and says what it makes of them, `evenhand train` trains.",
+        "# A first draft by `evenhand init`. Review the values marked (guessed).",
+        "# Next: `evenhand check` validates the job and its tables, `evenhand train` trains it.",
         "",
         "[job]",
     ]
@@ -254,11 +254,11 @@ def draft_text(draft: Draft, base: Path) -> str:
         lines.append(
             f'ids = "inner"                       # {draft.common:,} ids are in all tables; others are left out'
         )
-    lines.append("test_fraction = 0.25                # of the rows, held out to judge the model")
+    lines.append("test_fraction = 0.25                # share of rows held out for testing")
     bound = 'constraint = { kind = "equal-opportunity", epsilon = 0.05, measure = "error" }'
     if draft.sensitive:
         lines += [
-            "# Among those with the positive label, error rates of any two groups differ by at most epsilon.",
+            "# False-negative rates of any two groups differ by at most epsilon.",
             "# Others: equalized-odds, demographic-parity, loss-parity, group-against-overall; see docs/concepts.md.",
             bound,
         ]

@@ -184,9 +184,9 @@ def beyond_bounds(result: Mapping[str, Any]) -> list[str]:
         value, error = one["estimate"], one["standard_error"]
         if value is None or value <= one["asked"]:
             continue
-        line = f"on the test rows {one['constraint']} is {value:.3f}, {one['asked']:g} was asked for ({one['row']})"
+        line = f"{one['row']}: {value:.3f} on the test rows, above the bound of {one['asked']:g} ({one['constraint']})"
         if error is not None:
-            chance = "that may be chance" if value - one["asked"] <= 2 * error else "that is more than chance"
-            line += f"; its standard error is {error:.3f}: {chance}"
+            chance = "this may be chance" if value - one["asked"] <= 2 * error else "this is unlikely to be chance"
+            line += f"; the standard error is {error:.3f}, so {chance}"
         said.append(line)
     return said

@@ -56,8 +56,8 @@ def demographic_parity(
         The label to look at. By default the larger of two sorted labels, and with more than two labels each of them
         against the rest, the worst being returned.
     neg_label
-        Leave out rows whose true label is neither ``pos_label`` nor ``neg_label``: the subtasks of Table 6. Predictions
-        may still be any label.
+        Leave out rows with a true label other than ``pos_label`` and ``neg_label``: the subtasks of Table 6.
+        Predictions may still be any label.
 
     Raises
     ------

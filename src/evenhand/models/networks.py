@@ -105,7 +105,7 @@ class Network:
     """A torch module as flat weights, flat running statistics, and scores of rows.
 
     Scores are one number a row for labels of ±1 (positive means +1), or one for each class. A module may give a
-    binary score as one output, or as two whose difference it is.
+    binary score as one output, or as the difference of two.
 
     Running statistics (of batch normalisation) are separate from the weights. They are averaged over clients with the
     same shares as weights, but have no gradient, clipping or regulariser.

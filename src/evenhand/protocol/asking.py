@@ -104,7 +104,7 @@ class AskServer(Role):
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
         if len(message["held"]) != len(self._sums):
             raise ProtocolError(
-                f"{message.sender} was asked for {len(self._sums)} people and speaks of others; refused"
+                f"{message.sender} answered about people that were not among the {len(self._sums)} requested; refused"
             )
         self.answers.add(message)
         if not self.answers.complete([HELD.kind], self.parties):

@@ -63,7 +63,7 @@ class Role(ABC):
     reports
         Rows of history since the runtime last took them.
     traffic
-        Messages between parties whose work this role does itself, since the runtime last took them.
+        Messages that parties would exchange, if this role does their work, since the runtime last took them.
     round_limit
         Communication rounds of the accepted terms, if this role counts what it is asked itself; None counts nothing.
     opened

@@ -88,13 +88,12 @@ class Checkup:
         )
         table.add_column("at best", justify="right")
         table.add_column("at worst", justify="right")
-        positive, negative = self.labels
         for attribute in dict.fromkeys(one.attribute for one in self.groups):
             groups = [one for one in self.groups if one.attribute == attribute]
             counts = {
-                f"errors among {positive!r} (equal opportunity)": [one.positive for one in groups],
-                f"errors among {negative!r}": [one.negative for one in groups],
-                "positive decisions (demographic parity)": [one.positive + one.negative for one in groups],
+                "false-negative rates (equal opportunity)": [one.positive for one in groups],
+                "false-positive rates": [one.negative for one in groups],
+                "selection rates (demographic parity)": [one.positive + one.negative for one in groups],
             }
             for name, rows in counts.items():
                 gap = smallest_gap(rows)

@@ -55,7 +55,7 @@ def fetch(
         if not attempt.missing:
             break
         if offline and step in _ONLINE:
-            attempt.failed(step, "not tried, because offline was asked for")
+            attempt.failed(step, "not tried in offline mode")
         else:
             _STEPS[step](attempt)
     if attempt.missing:

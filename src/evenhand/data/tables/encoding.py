@@ -72,7 +72,7 @@ class PartyEncoder:
 
     Attributes
     ----------
-    remarks : sentences about columns whose encoding may surprise.
+    remarks : sentences about columns that are encoded in a way users may not expect.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class VerticalJobSection(TrainingSection):
         "auto",
     )
     ids: Literal["equal", "inner"] = key(
-        "`equal`: refuse tables whose ids differ. `inner`: keep the ids that all parties have.", "inner", "equal"
+        "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have.", "inner", "equal"
     )
     label_privacy: LabelPrivacySection | None = None
 

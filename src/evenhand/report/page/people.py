@@ -59,7 +59,7 @@ def people(record: RunRecord, identifier: str) -> Markup:
     attributes = list(dict.fromkeys(one["attribute"] for one in groups))
     drawn = [
         interval_chart(
-            f"{name.capitalize()}, {whom}, by {attribute}",
+            f"{name.capitalize()}, {among}, by {attribute}",
             [
                 Interval(f"{one['group']} ({_rows(one):,})", *wilson(*rate(one)), group=place)
                 for place, one in enumerate(_of(groups, attribute))
@@ -67,7 +67,7 @@ def people(record: RunRecord, identifier: str) -> Markup:
             x_label="share",
         )
         for attribute in attributes
-        for name, (whom, rate) in RATES.items()
+        for name, (among, rate) in RATES.items()
     ]
     return section(
         identifier,

@@ -32,12 +32,12 @@ def check_kit(kit: Path) -> list[KitFinding]:
     settings = next((startup / name for name in _SETTINGS if (startup / name).is_file()), None)
     if settings is None:
         raise RunError(f"{kit} is not a start-up kit: its startup folder has none of {', '.join(_SETTINGS)}")
-    whose = "server" if settings.name == "fed_server.json" else "client"
-    findings = [_version(), _modes(kit), *_certificates(startup, whose)]
+    owner = "server" if settings.name == "fed_server.json" else "client"
+    findings = [_version(), _modes(kit), *_certificates(startup, owner)]
     if settings.name != "fed_admin.json":
         findings.append(_closed(kit / "local"))
     host, port = _address(json.loads(settings.read_text(encoding="utf-8")))
-    findings.append(_listens(host, port) if whose == "server" else _answers(startup, host, port))
+    findings.append(_listens(host, port) if owner == "server" else _answers(startup, host, port))
     return findings
 
 
@@ -71,9 +71,9 @@ def _modes(kit: Path) -> KitFinding:
     return KitFinding("keys", True, "nobody but their owner may read them")
 
 
-def _certificates(startup: Path, whose: str) -> list[KitFinding]:
+def _certificates(startup: Path, owner: str) -> list[KitFinding]:
     x509 = _x509()
-    own = x509.load_pem_x509_certificate((startup / f"{whose}.crt").read_bytes())
+    own = x509.load_pem_x509_certificate((startup / f"{owner}.crt").read_bytes())
     root = x509.load_pem_x509_certificate((startup / "rootCA.pem").read_bytes())
     findings = [_dates(f"certificate of {_subject(own)}", own), _dates("certificate of the authority", root)]
     try:
@@ -83,7 +83,7 @@ def _certificates(startup: Path, whose: str) -> list[KitFinding]:
         findings.append(KitFinding("issued by", False, f"another authority than this kit's ({type(error).__name__})"))
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key = load_pem_private_key((startup / f"{whose}.key").read_bytes(), None)
+    key = load_pem_private_key((startup / f"{owner}.key").read_bytes(), None)
     fits = key.public_key() == own.public_key()
     findings.append(KitFinding("key", fits, "that of the certificate" if fits else "another than the certificate's"))
     return findings

@@ -71,7 +71,7 @@ class SubspaceServer(Server):
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
         self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol)
         self.sizes = {**self.sizes, "bands": self.bands, "basis": self.bands + self.history}
-        # Parties whose first message is outstanding. In a warm start everybody sends scores.
+        # Parties with an outstanding first message. In a warm start all parties send scores.
         self.awaited = set(self.parties) if terms.warm else set()
         self.columns_awaited = options.own_columns
         self.scores: Array = np.zeros(terms.n_rows)
@@ -244,7 +244,7 @@ class SubspaceServer(Server):
         values = self.lagrangian.constraints.bounds.excess(self.problem.values(self.present())).max(axis=0)
         row = self.lagrangian.constraints.names[int(np.argmax(np.where(self.problem.shifted.exact, values, -np.inf)))]
         return (
-            f"no model was found whose exact rates on the training rows meet their bounds: {row} is missed by "
+            f"no model was found that meets the bounds on exact training rates: {row} exceeds its bound by "
             f"{missed:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
         )
 

@@ -359,7 +359,7 @@ class TreesServer(Server):
         if self.best["missed"] <= self.tolerance:
             return ""
         return (
-            f"no model was found whose rows hold at leave-one-out scores: the worst is missed by "
+            f"no model was found that meets the bounds at leave-one-out scores: the worst is exceeded by "
             f"{self.best['missed']:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
         )
 

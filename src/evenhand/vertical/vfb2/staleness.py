@@ -1,6 +1,6 @@
 """Bound the staleness of updates, and record it.
 
-An update's *staleness* is the number of earlier steps whose updates the party had not made when it scored the rows. The
+An update's *staleness* is the number of earlier steps that the party had not applied when it scored the rows. The
 paper assumes that it is bounded (VFB² Assumption 3). Here the following rules enforce the bound, in one loop
 (`interleaver`), with messages, and with threads:
 
