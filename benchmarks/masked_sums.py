@@ -15,6 +15,7 @@ import numpy as np
 
 from evenhand.horizontal.problem import ClientRows
 from evenhand.privacy.fixed_point import encode
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.neighbours import Company, degree
 from evenhand.privacy.pairwise import new_secret, public_half
 from evenhand.privacy.secret_sums import Member, left_over
@@ -30,10 +31,12 @@ def seconds(work: Callable[[], object]) -> float:
 
 def one_sum(clients: int, size: int, gone: int) -> tuple[float, float, float]:
     """A client's seconds, the server's, and how many bytes of shares a client sends."""
-    secrets = [new_secret() for _ in range(clients)]
-    keys = {place: public_half(secret) for place, secret in enumerate(secrets)}
+    names = [str(place) for place in range(clients)]
+    secrets = {name: new_secret() for name in names}
+    keys = {name: public_half(secret) for name, secret in secrets.items()}
+    sessions = [Session(name, secret, keys, b"run") for name, secret in secrets.items()]
     company = Company(tuple(range(clients)), "benchmark")
-    first = Member(0, secrets[0], keys, b"run")
+    first = Member(0, sessions[0], names, "terms")
     values = np.random.default_rng(0).normal(size=size).astype(np.float32)
 
     def answer() -> None:
@@ -42,7 +45,7 @@ def one_sum(clients: int, size: int, gone: int) -> tuple[float, float, float]:
 
     client = seconds(answer)
     present = list(range(gone, clients))
-    people = {place: Member(place, secrets[place], keys, b"run") for place in present}
+    people = {place: Member(place, sessions[place], names, "terms") for place in present}
     boxes = {
         place: dict(zip(company.neighbours(place), people[place].sealed(company), strict=True)) for place in present
     }

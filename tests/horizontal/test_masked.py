@@ -62,7 +62,7 @@ def test_answers_leave_clients_under_masks_only(solver: str) -> None:
     case = Case(solver, protection="masked")
     told = case.train(case.job(), keep_messages=True).transcript
     assert {entry.kind for entry in told if entry.receiver == "server"} == {
-        "masking-key",
+        "public-key",
         "masked-answer",
         "vouched",
         "opened-shares",

@@ -13,7 +13,7 @@ CASES = [Case(name, protection="masked") for name in ("sqp",)]
 @pytest.fixture(autouse=True)
 def _same_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are compared to the bit, messages too: masks must be the same ones."""
-    monkeypatch.setattr("evenhand.horizontal.masked.client.new_secret", lambda: bytes(range(32)))
+    monkeypatch.setattr("evenhand.privacy.key_exchange.new_secret", lambda: bytes(range(32)))
 
 
 class TestMaskedSolvers(HorizontalContract):

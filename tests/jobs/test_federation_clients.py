@@ -30,7 +30,7 @@ def run(paths: dict[str, Path], network: Network | None = None) -> dict[str, Any
     assert isinstance(job, ClientsJob)
 
     def server(site: Site) -> Any:
-        return clients_server_program(job, lambda: site.transcript)
+        return clients_server_program(job, lambda: site.transcript, identity=paths["identity"])
 
     def client(name: str) -> Any:
         return lambda _: client_program(job, read_party(paths[name]), paths[name].parent)

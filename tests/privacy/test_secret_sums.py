@@ -12,6 +12,7 @@ pytest.importorskip("nacl")
 from evenhand.errors import InputError, ProtocolError, RunError
 from evenhand.privacy import neighbours, shamir
 from evenhand.privacy.fixed_point import decode, encode
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.neighbours import Company
 from evenhand.privacy.pairwise import public_half
 from evenhand.privacy.secret_sums import Member, left_over, wanted
@@ -21,8 +22,10 @@ SECRET = st.binary(min_size=32, max_size=32)
 
 def members(count: int, company: Company | None = None) -> dict[int, Member]:
     secrets = {place: bytes([place + 1]) * 32 for place in range(count)}
-    keys = {place: public_half(secret) for place, secret in secrets.items()}
-    return {place: Member(place, secret, keys, b"a run") for place, secret in secrets.items()}
+    names = [str(place) for place in secrets]
+    keys = {str(place): public_half(secret) for place, secret in secrets.items()}
+    sessions = {place: Session(str(place), secret, keys, b"a run") for place, secret in secrets.items()}
+    return {place: Member(place, session, names, "terms") for place, session in sessions.items()}
 
 
 def summed(company: Company, values: np.ndarray, present: list[int], telling: list[int]) -> np.ndarray:

@@ -18,7 +18,7 @@ from support.problems import small
 
 from evenhand.errors import InputError, ProtocolError, RunError
 from evenhand.horizontal.averaging.messages import MODEL
-from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, KEYS, UNMASK
+from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, UNMASK
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.privacy.mechanism import SharedGaussian, noise_terms
 from evenhand.privacy.neighbours import Company, smallest_sum
@@ -43,9 +43,6 @@ class Hostile:
         self.weights = getattr(server.inner, "weights", None)  # type: ignore[attr-defined]
         self.names, self.digest = terms.names, terms.digest
         self.roles = {role.name: role for role in clients}
-        keys = np.stack([self.roles[name].start()[0]["key"] for name in self.names])
-        for name in self.names:
-            self.roles[name].receive(KEYS.message("server", name, keys=keys))
         self.company: Company | None = None
         self.answers: dict[int, Any] = {}
 

@@ -131,7 +131,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, saved, have, resume, exchange, scored, measured, "
     "model-received, vouched, present-agreed",
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken",
-    _KEYS: "public-key, public-keys, joining, encryption-key, masking-key, masking-keys",
+    _KEYS: "public-key, public-keys, joining, encryption-key",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, fairness, difference, share",
     _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "

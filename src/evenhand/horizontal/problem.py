@@ -14,6 +14,7 @@ from evenhand.constraints.groups import Groups, crossed_name, group_codes, group
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError
 from evenhand.models.pictures import Pictures
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.terms import check_name
 
@@ -202,6 +203,8 @@ class ClientData:
     secret
         Secret seed of `update_noise`, known to this client only. None uses the job's seed, which all participants
         know; that is safe only in a simulation.
+    session
+        Secrets of the client in this attempt, if clients have agreed on keys.
     """
 
     rows: ClientRows
@@ -209,3 +212,4 @@ class ClientData:
     update_noise: UpdateNoise | None = None
     device: str = "cpu"
     secret: bytes | None = None
+    session: Session | None = None

@@ -3,7 +3,7 @@
 Each member i adds to its words, modulo 2⁶⁴,
 
 - a stream from its own secret b_i, and
-- for each neighbour j a stream from s_ij, which both derive from their keys (X25519): the member with the lower
+- for each neighbour j a stream from s_ij, which both derive from their session: the member with the lower
   position adds it, the other subtracts it.
 
 Both secrets belong to this exchange only. Member i sends shares of b_i and of each s_ij to its neighbours, sealed for
@@ -13,8 +13,8 @@ words that arrive late, b_d stays secret and they remain masked.
 
 Before any share is opened, each member tells its neighbours which members it was told are present, with a code that
 only the two can make (`vouch`). It opens its shares only if a quorum of its share holders was told the same. The codes
-are made with the pair's key, so they are as authentic as the keys are. A server that tells different members different
-things gets no shares, unless more members collude with it than `neighbours.py` assumes.
+are made with the pair's key, which both have verified (`key_exchange.py`). A server that tells different members
+different things gets no shares, unless more members collude with it than `neighbours.py` assumes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from evenhand.errors import ProtocolError, RunError
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.neighbours import Company, ascending
-from evenhand.privacy.pairwise import Words, public_half, shared_seed, stream
+from evenhand.privacy.pairwise import Words, stream
 from evenhand.privacy.shamir import SHARE_BYTES, deal, join
 
 _PURPOSE: Final = b"evenhand sums 1"
@@ -49,27 +50,21 @@ class Member:
     ----------
     place
         Its position in the terms.
-    secret
-        Secret half of its key. Everything else follows from it, so that a resumed participant uses the same masks.
-    keys
-        Public halves of all participants, by position.
+    session
+        Its secrets in this attempt. Every attempt has another session, so a resumed participant has other masks.
+    names
+        Names of all participants, by position.
     context
-        The run: each run has other masks.
+        Digest of the terms.
     """
 
-    def __init__(self, place: int, secret: bytes, keys: Mapping[int, bytes], context: bytes) -> None:
-        if keys.get(place) != public_half(secret):
-            raise ProtocolError("the key that is said to be one's own is another; the keys are refused")
+    def __init__(self, place: int, session: Session, names: Sequence[str], context: str) -> None:
         self.place = place
-        self._secret = secret
-        self._keys = keys
-        self._context = context
-        self._seeds: dict[int, bytes] = {}
+        self._session, self._names, self._purpose = session, tuple(names), f"sums {context}"
+        self._secret = session.secret(self._purpose)
 
     def _seed(self, other: int) -> bytes:
-        if other not in self._seeds:
-            self._seeds[other] = shared_seed(self._secret, self._keys[other], self._context)
-        return self._seeds[other]
+        return self._session.seed(self._names[other], self._purpose)
 
     def _own(self, company: Company) -> bytes:
         return _derived(self._secret, f"own {company.label}")

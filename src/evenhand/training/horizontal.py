@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from evenhand.constraints.proving import Proof
 from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, Single, UpdateNoise
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
+from evenhand.privacy.key_exchange import agree_here
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.solver import Certificate
@@ -117,7 +118,10 @@ def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:
 def build_roles(
     terms: HorizontalTerms, server: HorizontalServerData, clients: Mapping[str, ClientData]
 ) -> tuple[HorizontalServer, Sequence[HorizontalClient]]:
-    """Build all participants' roles in one process."""
+    """Build all participants' roles in one process. Clients whose sums are masked agree on keys, if they have none."""
+    if terms.only_sums and any(own.session is None for own in clients.values()):
+        sessions = agree_here(terms.names, terms.digest)
+        clients = {name: replace(own, session=sessions[name]) for name, own in clients.items()}
     return solver_roles.clients_server(terms, server), solver_roles.clients(terms, clients)
 
 

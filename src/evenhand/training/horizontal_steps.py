@@ -7,6 +7,7 @@ Each participant takes the draft terms, and the steps that prepare its own rows.
     combine summaries of columns            summarise its columns, encode its rows
     combine summaries of rows               summarise and count its rows (`solvers/agreeing.py`)
     offer the terms                         accept or refuse
+    agree on keys (masked sums)             agree on keys
     train                                   train
 """
 
@@ -35,7 +36,7 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.solvers import roles
 from evenhand.solvers.agreeing import KnownBefore, combine, held_values, say
-from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
+from evenhand.training.together import AgreeOnKeys, Steps, Training, accepted_terms, check_enrolled
 
 # -- the training stage
 
@@ -81,12 +82,16 @@ class TrainedAcrossClients(NamedTuple):
 
 def train_as_client(terms: HorizontalTerms, name: str, own: ClientData) -> Steps[HorizontalTerms]:
     """Train as a client; return the terms."""
+    if terms.only_sums and own.session is None:
+        own = replace(own, session=(yield AgreeOnKeys(name, terms)))
     yield HorizontalTraining(terms, name, own)
     return terms
 
 
 def train_as_server(terms: HorizontalTerms, own: HorizontalServerData) -> Steps[TrainedAcrossClients]:
     """Train as the server; return it with the model."""
+    if terms.only_sums:
+        yield AgreeOnKeys(SERVER, terms)
     server: HorizontalServer = yield HorizontalTraining(terms, SERVER, own)
     return TrainedAcrossClients(terms, server)
 

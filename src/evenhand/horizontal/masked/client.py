@@ -10,11 +10,11 @@ import numpy as np
 from evenhand.arrays import Array, Bytes, Integers
 from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
-from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK, VOUCHED
+from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, MASKED, OPENED, UNMASK, VOUCHED
 from evenhand.horizontal.masked.packing import AnswerWords
 from evenhand.horizontal.roles import HorizontalClient
+from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.neighbours import Company, ascending, least_of, smallest_sum
-from evenhand.privacy.pairwise import new_secret, public_half
 from evenhand.privacy.secret_sums import VOUCHER_BYTES, Member
 from evenhand.protocol.messages import Message, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Sends
@@ -31,13 +31,11 @@ class MaskedClient(HorizontalClient):
     ----------
     inner
         The client of the solver.
-    secret
-        Secret half of the client's key; drawn from the operating system unless given.
+    session
+        The client's secrets in this attempt. A resumed run has another session, so no mask is used twice.
     """
 
     state_fields: ClassVar = {
-        "secret": str,
-        "keys": Bytes,
         "members": Integers,
         "exchange": int,
         "awaits": bool,
@@ -47,15 +45,13 @@ class MaskedClient(HorizontalClient):
         "inner": HorizontalClient,
     }
 
-    def __init__(self, terms: HorizontalTerms, inner: HorizontalClient, secret: bytes | None = None) -> None:
+    def __init__(self, terms: HorizontalTerms, inner: HorizontalClient, session: Session) -> None:
         super().__init__(inner.name, inner.sizes)
         self.inner = inner
         self.vocabulary = Vocabulary(*inner.vocabulary, *messages.VOCABULARY)
         self.names = terms.names
         self.place = terms.names.index(inner.name)
         self.context = terms.digest
-        self.secret = (new_secret() if secret is None else secret).hex()
-        self.keys: Bytes = np.zeros((0, 32), dtype=np.uint8)
         self.members: Integers = np.zeros(0, dtype=np.int64)
         self.exchange = 0
         # Whether an answer was sent and its masks are not yet removed from the sum.
@@ -71,18 +67,15 @@ class MaskedClient(HorizontalClient):
         # What was answered and opened does not go back with the state.
         self._answered = 0
         self._opened: set[tuple[int, ...]] = set()
-        self._member: Member | None = None
+        self._member = Member(self.place, session, self.names, terms.digest)
 
     def own_multipliers(self) -> Array:
         return self.inner.own_multipliers()
 
     def start(self) -> Sends:
-        key = np.frombuffer(public_half(bytes.fromhex(self.secret)), dtype=np.uint8)
-        return [KEY.message(self.name, SERVER, key=key), *self._sent(self.inner.start())]
+        return self._sent(self.inner.start())
 
     def handle(self, message: Message) -> Sends:
-        if message.kind == KEYS.kind:
-            return self._take_keys(message)
         if message.kind == EXCHANGE.kind:
             return self._take_exchange(message)
         if message.kind == UNMASK.kind:
@@ -94,21 +87,9 @@ class MaskedClient(HorizontalClient):
     def work(self) -> Sends:
         return self._sent(self.inner.work())
 
-    def _take_keys(self, message: Message) -> Sends:
-        keys = message["keys"]
-        if len(self.keys) or len(keys) != len(self.names):
-            raise ProtocolError(f"{self.name} refuses {len(keys)} keys at this point")
-        self._member = self._made(keys)
-        self.keys = keys
-        return ()
-
-    def _made(self, keys: Bytes) -> Member:
-        by_place = {place: key.tobytes() for place, key in enumerate(keys)}
-        return Member(self.place, bytes.fromhex(self.secret), by_place, self.context.encode())
-
     def _take_exchange(self, message: Message) -> Sends:
         members, exchange = message["members"].tolist(), message.integer("exchange")
-        known = len(self.keys) > 0 and self.place in members and set(members) <= set(range(len(self.names)))
+        known = self.place in members and set(members) <= set(range(len(self.names)))
         if self.awaits or exchange <= max(self.exchange, self._answered) or not known or not ascending(members):
             raise ProtocolError(f"{self.name} refuses exchange {exchange}: its number or its members are wrong")
         if len(members) < self.fewest:
@@ -129,7 +110,7 @@ class MaskedClient(HorizontalClient):
         self.effort, self.done = self.inner.effort, self.inner.done and not self.awaits
         if not answers:
             return ()
-        if self.awaits or self._member is None:
+        if self.awaits:
             raise ProtocolError(f"{self.name} was asked again before its last answer was summed")
         company = self.company
         packing = AnswerWords.of(answers, self.inner.vocabulary, self.inner.sizes, len(self.names))
@@ -153,7 +134,7 @@ class MaskedClient(HorizontalClient):
     def _vouch(self, message: Message) -> Sends:
         """Check who has answered, and tell the other clients."""
         present = message["present"].tolist()
-        if not self.awaits or len(self.present) or message.integer("exchange") != self.exchange or self._member is None:
+        if not self.awaits or len(self.present) or message.integer("exchange") != self.exchange:
             raise ProtocolError(f"{self.name} has no shares to open in exchange {message.integer('exchange')}")
         if self.place not in present or not ascending(present) or not set(present) <= set(self.members.tolist()):
             raise ProtocolError(f"{self.name} refuses {present} as the clients that have answered")
@@ -176,7 +157,7 @@ class MaskedClient(HorizontalClient):
         return [VOUCHED.message(self.name, SERVER, exchange=self.exchange, vouchers=_as_rows(codes))]
 
     def _open(self, message: Message) -> Sends:
-        if not len(self.present) or message.integer("exchange") != self.exchange or self._member is None:
+        if not len(self.present) or message.integer("exchange") != self.exchange:
             raise ProtocolError(f"{self.name} has no shares to open in exchange {message.integer('exchange')}")
         company, present = self.company, self.present.tolist()
         near = [other for other in company.neighbours(self.place) if other in present]
@@ -190,7 +171,6 @@ class MaskedClient(HorizontalClient):
         return [OPENED.message(self.name, SERVER, exchange=self.exchange, shares=np.frombuffer(shares, dtype=np.uint8))]
 
     def restored(self) -> None:
-        self._member = self._made(self.keys) if len(self.keys) else None
         self._opened |= {tuple(one.tolist()) for one in self.sums}
 
 

@@ -12,21 +12,6 @@ BYTES = Field("u1", (None,))
 BOXES = Field("u1", (None, None))
 VOUCHERS = Field("u1", (None, VOUCHER_BYTES))
 
-KEY = Schema(
-    "masking-key",
-    {"key": Field("u1", (32,))},
-    direction=CLIENT_TO_SERVER,
-    reveals="Nothing: the public half of a client's key.",
-    coverage=Coverage(noise_covers=True),
-)
-
-KEYS = Schema(
-    "masking-keys",
-    {"keys": Field("u1", (None, 32))},
-    direction=SERVER_TO_CLIENTS,
-    reveals="Nothing: all clients' public keys, to every client.",
-)
-
 EXCHANGE = Schema(
     "exchange",
     {"exchange": INTEGER, "members": PLACES},
@@ -89,4 +74,4 @@ OPENED = Schema(
     coverage=Coverage(noise_covers=True),
 )
 
-VOCABULARY = Vocabulary(KEY, KEYS, EXCHANGE, MASKED, UNMASK, VOUCHED, AGREED, OPENED, title="Horizontal: masked sums")
+VOCABULARY = Vocabulary(EXCHANGE, MASKED, UNMASK, VOUCHED, AGREED, OPENED, title="Horizontal: masked sums")

@@ -11,7 +11,7 @@ from evenhand.arrays import Bytes, Integers
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
-from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK, VOUCHED
+from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, MASKED, OPENED, UNMASK, VOUCHED
 from evenhand.horizontal.masked.packing import AnswerWords
 from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.privacy.neighbours import Company, least_of
@@ -21,7 +21,7 @@ from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms
 
-Stage = Literal["keys", "answers", "agreeing", "shares"]
+Stage = Literal["answers", "agreeing", "shares"]
 
 
 class SummingServer(HorizontalServer):
@@ -51,7 +51,6 @@ class SummingServer(HorizontalServer):
         "free": Integers,
         "kinds": str,
         "gone": Integers,
-        "_keys": dict[int, Bytes],
         "_sealed": dict[int, Bytes],
         "_vouched": dict[int, Bytes],
         "_opened": dict[int, Bytes],
@@ -63,7 +62,7 @@ class SummingServer(HorizontalServer):
         self.inner = inner
         self.names = terms.names
         self.context = terms.digest
-        self.stage: Stage = "keys"
+        self.stage: Stage = "answers"
         self.exchange = 0
         self.members: Integers = np.zeros(0, dtype=np.int64)
         self.asked: Integers = np.zeros(0, dtype=np.int64)
@@ -72,11 +71,11 @@ class SummingServer(HorizontalServer):
         self.alike: Integers = np.zeros(0, dtype=np.int64)
         self.free: Integers = np.zeros(0, dtype=np.int64)
         self.kinds = ""
-        # By client index: keys, sealed shares of clients with received answers, vouchers, and opened shares.
-        self._keys: dict[int, Bytes] = {}
+        # By client index: sealed shares of clients with received answers, vouchers, and opened shares.
         self._sealed: dict[int, Bytes] = {}
         self._vouched: dict[int, Bytes] = {}
         self._opened: dict[int, Bytes] = {}
+        self._rests = False
 
     # -- results of the solver's server
 
@@ -95,11 +94,16 @@ class SummingServer(HorizontalServer):
 
     # -- messages
 
+    @property
+    def at_rest(self) -> bool:
+        return self._rests
+
+    def start(self) -> Sends:
+        return self._forwarded(self.inner.start())
+
     def handle(self, message: Message) -> Sends:
+        self._rests = False
         place = self._place(message)
-        if message.kind == KEY.kind and self.stage == "keys" and place not in self._keys:
-            self._keys[place] = message["key"]
-            return self._begin() if len(self._keys) == len(self.names) else ()
         if message.kind == MASKED.kind and self._fits(message, place) and place not in self._sealed:
             return self._take_answer(message, place)
         if message.kind == VOUCHED.kind and self.stage == "agreeing" and self._awaits(message, place, self._vouched):
@@ -115,8 +119,6 @@ class SummingServer(HorizontalServer):
     def lost(self, name: str) -> Sends:
         """Continue without a client, as long as enough are left."""
         place = self.names.index(name)
-        if self.stage == "keys":
-            raise RunError(f"{name} disconnected before masks were agreed on; start the run again, with or without it")
         self.gone = np.union1d(self.gone, [place]).astype(np.int64)
         return () if self.done else self._go_on()
 
@@ -132,11 +134,6 @@ class SummingServer(HorizontalServer):
         return message.integer("exchange") == self.exchange and place in self._sealed and place not in came
 
     # -- an exchange
-
-    def _begin(self) -> Sends:
-        keys = np.stack([self._keys[place] for place in range(len(self.names))])
-        told = [KEYS.message(SERVER, name, keys=keys) for name in self.names]
-        return [*told, *self._forwarded(self.inner.start())]
 
     def _forwarded(self, sends: Sends) -> Sends:
         """Forward the messages of the solver's server to the remaining clients, with the members of the exchange."""
@@ -243,6 +240,8 @@ class SummingServer(HorizontalServer):
         for answer in packing.dealt(packing.sums(words), self.alike, asked):
             sends += self.inner.receive(answer)
         self.effort += float(packing.size * len(present))
+        # All clients that are left have opened their shares, and the next exchange has not begun.
+        self._rests = True
         return self._forwarded(sends)
 
     def _too_few(self, left: int, of: int) -> str:
