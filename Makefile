@@ -55,6 +55,7 @@ lock: .venv/installed-dev
 	$(BIN)/pip install --quiet uv
 	$(COMPILE) --extra browser --extra docs --extra lint --extra mlflow --extra test --output-file requirements/dev.lock
 	$(COMPILE) --extra nvflare --extra privacy --extra sql --extra trees --output-file requirements/image.lock
+	echo "hatchling>=1.24" | $(COMPILE:pyproject.toml=-) --output-file requirements/build.lock
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" pyproject.toml

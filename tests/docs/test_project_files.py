@@ -47,7 +47,7 @@ def test_a_lock_file_pins_every_direct_dependency_within_its_range(name: str) ->
     assert missing == [], "run `make lock`"
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", [*LOCKS, "build.lock"])
 def test_a_lock_file_has_hashes_for_everything_and_names_no_server(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=\w)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))

@@ -60,6 +60,7 @@ AGREED = Schema(
         "Nothing: the codes of other clients for this client. Those of clients that have disconnected are zeros. The "
         "client opens its shares only if enough of them are about the set that it was told."
     ),
+    most=(3, 2),
 )
 
 OPENED = Schema(
