@@ -33,8 +33,8 @@ def watch(
     # Imported here: loading takes a second, and --help should not wait for it.
     from rich.live import Live
 
-    from evenhand.report.page.answers import verdict
     from evenhand.report.tables import quality_table, standing
+    from evenhand.report.verdicts import in_short
 
     console = Console(markup=False, emoji=False)
     if console.is_terminal:
@@ -50,7 +50,7 @@ def watch(
     if not record.finished:
         raise RunError(f"no process works on the run in {run}; resume with: evenhand train JOB --out {run} --resume")
     console.print(quality_table(record.result, record.parts[-1]))
-    say(verdict(record))
+    say(in_short(record.result, record.constrained))
 
 
 def _looks(run: Path, every: float) -> Iterator[RunRecord]:

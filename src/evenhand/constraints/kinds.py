@@ -44,9 +44,14 @@ class Constraint(ABC):
         """Return the rows of this constraint when the sensitive attributes take these values."""
 
 
-def _check_bound(name: str, value: float) -> None:
+def _check_bound(name: str, value: float, measure: MeasureName) -> None:
     if not (is_number(value) and value >= 0):
         raise ConstraintError(f"{name} is {quoted(value)}; it must be a finite number, zero or more")
+    if measure != "loss" and value >= 1:
+        raise ConstraintError(
+            f"{name} is {quoted(value)}, which no rate exceeds (measure {measure!r}); give a number below 1, or no "
+            "constraint"
+        )
 
 
 def _check_level(confidence: float | None) -> None:
@@ -80,9 +85,9 @@ class _Parity(Constraint):
         return self.confidence
 
     def __post_init__(self) -> None:
-        _check_bound("epsilon", self.epsilon)
-        _check_level(self.confidence)
         Measure(self.measure, self.temperature)
+        _check_bound("epsilon", self.epsilon, self.measure)
+        _check_level(self.confidence)
         if not isinstance(self.cross, (bool, np.bool_)):
             raise ConstraintError(f"cross is {quoted(self.cross)}; it must be True or False")
 
@@ -178,9 +183,9 @@ class NeymanPearson(Constraint):
         return self.confidence
 
     def __post_init__(self) -> None:
-        _check_bound("limit", self.limit)
-        _check_level(self.confidence)
         Measure(self.measure, self.temperature)
+        _check_bound("limit", self.limit, self.measure)
+        _check_level(self.confidence)
         if not (is_number(self.label) and self.label in (-1, 1)):
             raise ConstraintError(f"label is {quoted(self.label)}; it must be 1 (the positive class) or -1")
 

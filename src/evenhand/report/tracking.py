@@ -11,8 +11,8 @@ from typing import Any, Final
 from evenhand.data.tables.redaction import Scrubber
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.report.page import write_page
-from evenhand.report.page.answers import verdict
 from evenhand.report.record import RunRecord
+from evenhand.report.verdicts import in_short
 
 EXPERIMENT: Final = "evenhand"
 _BATCH: Final = 500
@@ -42,7 +42,7 @@ def track(record: RunRecord, uri: str, experiment: str = EXPERIMENT) -> str:
         of_run = str(record.description.get("run", record.name))
         if known := client.search_runs([number], f"tags.`evenhand.run` = '{of_run}'"):
             raise InputError(f"{record.name} is already in experiment {experiment!r}, as run {known[0].info.run_id}")
-        tags = {"evenhand.run": of_run, "evenhand.verdict": verdict(record)}
+        tags = {"evenhand.run": of_run, "evenhand.verdict": in_short(record.result, record.constrained)}
         run = client.create_run(number, tags=tags, run_name=record.name)
         for name, value in _parameters(record.job):
             client.log_param(run.info.run_id, name, value)

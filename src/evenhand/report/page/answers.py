@@ -12,11 +12,14 @@ from evenhand.report.frontier import LABELS
 from evenhand.report.page.charts import number, plane_chart
 from evenhand.report.page.markup import Markup, joined, section, table, tag
 from evenhand.report.record import RunRecord
+from evenhand.report.verdicts import HEADLINES, Verdict, holds, in_short, judged_left_out, verdicts, worst
 
 MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
 PARTS: Final = {"train": "training", "test": "held-out"}
 QUALITY: Final = {name: (name, METRICS[name].meaning) for name in ("accuracy", "DFP", "DFN", "DP", "DEO")}
 """Columns of a comparison, and what they mean."""
+_COLOURS: Final = {None: "plain", "missed": "missed", "contradicted": "missed", "met": "open", "shown": "met"}
+"""Class of the answer for each state: green only if the constraints are shown for new people."""
 
 
 def part_shown(record: RunRecord) -> str:
@@ -25,11 +28,9 @@ def part_shown(record: RunRecord) -> str:
 
 
 def answer(record: RunRecord) -> Markup:
-    """Say in one sentence for each constraint whether it is met, and how accurate the model is."""
-    held = record.result.get("constraints", {})
-    lines, met = [], is_met(record)
-    for place, one in enumerate(held.get("train", [])):
-        lines.append(_sentence(record, one, _at(held.get("test", []), place)))
+    """Say for each constraint whether it is met and shown for new people, and how accurate the model is."""
+    found = verdicts(record.result)
+    lines = [_sentence(record, one) for one in found]
     if not lines:
         asked = "The constraint could not be measured on these rows" if record.constrained else "No constraint"
         lines = [
@@ -48,8 +49,8 @@ def answer(record: RunRecord) -> Markup:
                 " The run reached its round limit or stopped early: a longer run may give another model.",
             )
         )
-    state = "plain" if not held.get("train") else "met" if met and converged else "missed"
-    return tag("div", *lines, _accuracy(record), klass=f"answer {state}")
+    state = worst(found)
+    return tag("div", *lines, _accuracy(record), klass=f"answer {_COLOURS[state] if converged else 'missed'}")
 
 
 def under_way(record: RunRecord) -> Markup:
@@ -64,46 +65,12 @@ def under_way(record: RunRecord) -> Markup:
     return tag("div", tag("p", tag("strong", "Not finished."), words), klass="answer plain")
 
 
-def verdict(record: RunRecord) -> str:
-    """Return the outcome of a run in a few words."""
-    held = record.result.get("constraints", {}).get("train", [])
-    asked = "; ".join(f"{one['constraint'].replace('-', ' ')} within {one['asked']:g}" for one in held)
-    ended = "" if record.result["certificate"]["converged"] else ", not converged"
-    if not asked:
-        return ("no constraint" if not record.constrained else "the constraint could not be measured") + ended
-    where = "on leave-one-out scores" if judged_left_out(record) else "on the training rows"
-    return f"{asked}: {'met' if is_met(record) else 'not met'} {where}{ended}"
-
-
-def judged_left_out(record: RunRecord) -> bool:
-    """Return whether the solver judged the model on leave-one-out scores, as trees do."""
-    return "violation on training rows" in record.result.get("statistics", {})
-
-
-def is_met(record: RunRecord) -> bool:
-    """Return whether all constraints hold as the solver judges them; on leave-one-out scores, to one per cent."""
-    held = record.result.get("constraints", {}).get("train", [])
-    if judged_left_out(record):
-        least = min((abs(one["asked"]) for one in held), default=0.0)
-        return bool(record.result["certificate"]["violation"] <= 1e-6 + 1e-2 * least)
-    return all(map(holds, held))
-
-
-def holds(one: dict[str, Any]) -> bool:
-    """Return whether a constraint's worst gap is within its bound, to the solver's precision."""
-    return one["estimate"] is not None and one["estimate"] <= one["asked"] + 1e-6 + 1e-4 * abs(one["asked"])
-
-
-def _at(held: Sequence[dict[str, Any]], place: int) -> dict[str, Any] | None:
-    return held[place] if place < len(held) else None
-
-
-def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | None) -> Markup:
-    measure = MEASURES[one["measure"]]
-    what = f"{one['constraint'].replace('-', ' ')} on {measure}, within {one['asked']:g}"
+def _sentence(record: RunRecord, one: Verdict) -> Markup:
+    train, unseen = one.train, one.test
+    what = f"{train['constraint'].replace('-', ' ')} on {MEASURES[train['measure']]}, within {train['asked']:g}"
     rows = record.rows("train")
     on = f"on the {rows:,} training rows" if rows else "on the training rows"
-    words = [f" Requested: {what}. {on.capitalize()} the largest gap is {number(one['estimate'])}."]
+    words = [f" Requested: {what}. {on.capitalize()} the {one.quantity} is {number(train['estimate'])}."]
     if unseen is not None:
         rows = record.rows("test")
         error = unseen["standard_error"]
@@ -112,13 +79,13 @@ def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | N
         words.append("" if holds(unseen) else ", above the bound")
         bound = unseen["bound"]
         words.append("." if bound is None else f"; for new people it is at most {number(bound)}, at 95 % confidence.")
-    met = holds(one)
-    if judged_left_out(record):
-        met, by = is_met(record), record.result["certificate"]["violation"]
-        words.append(" It was judged on leave-one-out scores, because trees fit the rows they are grown on")
-        words.append("." if met else f": there it is violated by {number(by)}.")
-    where = "on leave-one-out scores" if judged_left_out(record) else "on the training rows"
-    return tag("p", tag("strong", f"{'Met' if met else 'Not met'} {where}."), *words)
+    elif one.state == "met":
+        words.append(" No rows were held out, so nothing is shown for new people.")
+    if judged_left_out(record.result):
+        words.append(" The solver judged it on leave-one-out scores, because trees fit the rows they are grown on")
+        by = record.result["certificate"]["violation"]
+        words.append(f": there it is violated by {number(by)}." if by > 0 else ": there it holds.")
+    return tag("p", tag("strong", f"{HEADLINES[one.state]}."), *words)
 
 
 def _accuracy(record: RunRecord) -> Markup:
@@ -140,7 +107,7 @@ def comparison(records: Sequence[RunRecord]) -> Markup:
     meaning = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in QUALITY.values())
     shown = PARTS[part_shown(records[0])]
     said = [
-        tag("li", tag("a", record.name, href=f"#run-{place}"), ": ", verdict(record))
+        tag("li", tag("a", record.name, href=f"#run-{place}"), ": ", in_short(record.result, record.constrained))
         for place, record in enumerate(records)
     ]
     return section(

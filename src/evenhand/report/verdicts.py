@@ -1,0 +1,107 @@
+"""Judge the constraints of a finished run: on its training rows, and for new people.
+
+A bound that holds on the training rows may not hold for others. So a verdict is good only if rows that the model has
+not seen support it:
+
+| state | rule |
+|---|---|
+| missed | the value on the training rows is above the bound, or the solver says so of leave-one-out scores |
+| contradicted | on held-out rows the value exceeds the bound by more than two standard errors |
+| shown | the 95 % bound from held-out rows, or the proof asked for with `confidence`, is within the bound |
+| met | none of these: met on the training rows, but not shown for new people |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+State: TypeAlias = Literal["missed", "contradicted", "met", "shown"]
+HEADLINES: Final[Mapping[State, str]] = {
+    "missed": "Not met on the training rows",
+    "contradicted": "Contradicted by held-out rows",
+    "met": "Met on the training rows, not shown for new people",
+    "shown": "Shown for new people",
+}
+"""The states, worst first, in words."""
+_ORDER: Final = tuple(HEADLINES)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one constraint came out: its entries in the result for training and held-out rows, and its state."""
+
+    train: Mapping[str, Any]
+    test: Mapping[str, Any] | None
+    state: State
+
+    @property
+    def quantity(self) -> str:
+        """What the bound applies to: a gap between groups, or one value."""
+        if self.train["constraint"] != "neyman-pearson":
+            return "largest gap"
+        return {"loss": "mean loss", "error": "error rate", "positive": "selection rate"}[self.train["measure"]]
+
+
+def verdicts(result: Mapping[str, Any]) -> list[Verdict]:
+    """Judge each constraint that was measured on the training rows."""
+    held, proofs = result.get("constraints", {}), result.get("proofs") or ()
+    violated, left = _violated_left_out(result), list(held.get("test", ()))
+    found = []
+    for train in held.get("train", ()):
+        # A constraint that could not be measured on the few held-out rows has no entry there.
+        test = next((left.pop(place) for place, one in enumerate(left) if _is_same(one, train)), None)
+        proven = bool(proofs) and all(one["holds"] for one in proofs)
+        found.append(Verdict(train, test, _judge(train, test, violated, proven)))
+    return found
+
+
+def worst(found: list[Verdict]) -> State | None:
+    """Return the worst state of all constraints; None without constraints."""
+    return min((one.state for one in found), key=_ORDER.index, default=None)
+
+
+def judged_left_out(result: Mapping[str, Any]) -> bool:
+    """Return whether the solver judged the model on leave-one-out scores, as trees do."""
+    return "violation on training rows" in result.get("statistics", {})
+
+
+def holds(one: Mapping[str, Any]) -> bool:
+    """Return whether a constraint's value is within its bound, to the solver's precision."""
+    return one["estimate"] is not None and one["estimate"] <= one["asked"] + 1e-6 + 1e-4 * abs(one["asked"])
+
+
+def in_short(result: Mapping[str, Any], constrained: bool) -> str:
+    """Return the outcome of a run in a few words."""
+    found = verdicts(result)
+    asked = "; ".join(f"{one.train['constraint'].replace('-', ' ')} within {one.train['asked']:g}" for one in found)
+    ended = "" if result["certificate"]["converged"] else ", not converged"
+    state = worst(found)
+    if state is None:
+        return ("no constraint" if not constrained else "the constraint could not be measured") + ended
+    words = HEADLINES[state]
+    return f"{asked}: {words[0].lower()}{words[1:]}{ended}"
+
+
+def _judge(train: Mapping[str, Any], test: Mapping[str, Any] | None, violated: bool, proven: bool) -> State:
+    if violated or not holds(train):
+        return "missed"
+    if test is None or test["estimate"] is None:
+        return "shown" if proven else "met"
+    if test["estimate"] - 2 * (test["standard_error"] or 0.0) > test["asked"]:
+        return "contradicted"
+    within = test["bound"] is not None and test["bound"] <= test["asked"]
+    return "shown" if within or (proven and holds(test)) else "met"
+
+
+def _violated_left_out(result: Mapping[str, Any]) -> bool:
+    """Return whether the solver found a violation on leave-one-out scores; one per cent of the bound is precision."""
+    if not judged_left_out(result):
+        return False
+    least = min((abs(one["asked"]) for one in result["constraints"]["train"]), default=0.0)
+    return bool(result["certificate"]["violation"] > 1e-6 + 1e-2 * least)
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("constraint", "measure", "asked"))

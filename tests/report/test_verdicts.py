@@ -1,0 +1,118 @@
+"""Verdicts on constraints: green only if held-out rows, or a proof, support them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenhand import DemographicParity, EqualizedOdds, NeymanPearson
+from evenhand.errors import ConstraintError
+from evenhand.report.page.assemble import make_page
+from evenhand.report.record import RunRecord
+from evenhand.report.verdicts import HEADLINES, in_short, verdicts, worst
+
+VALUES = st.one_of(st.none(), st.floats(0.0, 1.0))
+
+
+def entry(estimate: float | None, asked: float = 0.05, error: float | None = 0.01, **more: Any) -> dict[str, Any]:
+    bound = None if estimate is None or error is None else estimate + 2 * error
+    head = {"constraint": "equalized-odds", "measure": "error", "asked": asked, "estimate": estimate}
+    return {**head, "standard_error": error, "bound": bound, **more}
+
+
+def result(train: dict[str, Any], test: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    held = {"train": [train], **({} if test is None else {"test": [test]})}
+    return {"constraints": held, "certificate": {"converged": True, "violation": 0.0}, **more}
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "state"),
+    [
+        (0.0728, 0.01, "missed"),
+        (0.05, 0.732, "contradicted"),
+        (0.05, 0.06, "met"),
+        (0.05, 0.04, "met"),
+        (0.02, 0.02, "shown"),
+        (0.02, None, "met"),
+        (None, 0.02, "missed"),
+    ],
+)
+def test_the_state_follows_from_the_numbers(train: float | None, test: float | None, state: str) -> None:
+    found = result(entry(train), None if test is None else entry(test))
+    assert worst(verdicts(found)) == state
+    assert HEADLINES[verdicts(found)[0].state].lower() in in_short(found, constrained=True).lower()
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(VALUES, VALUES, VALUES, st.floats(0.001, 0.9), st.booleans(), st.booleans())
+def test_no_verdict_is_good_that_the_numbers_beside_it_contradict(
+    train: float | None, test: float | None, error: float | None, asked: float, held_out: bool, proven: bool
+) -> None:
+    proofs = [{"asked": asked, "bound": asked, "holds": proven, "row": ""}]
+    unseen = entry(test, asked, error) if held_out else None
+    found = result(entry(train, asked), unseen, **({"proofs": proofs} if proven else {}))
+    state = worst(verdicts(found))
+    if train is None or train > asked * 1.001 + 1e-5:
+        assert state == "missed"
+    if unseen is not None and test is not None and test > asked * 1.001 + 1e-5:
+        assert state != "shown"
+    if state == "shown":
+        assert proven or (unseen is not None and unseen["bound"] <= asked)
+
+
+def test_a_violation_on_leave_one_out_scores_is_missed() -> None:
+    found = result(entry(0.02), entry(0.02), statistics={"violation on training rows": 0.0})
+    assert worst(verdicts(found)) == "shown"
+    found["certificate"]["violation"] = 0.01
+    assert worst(verdicts(found)) == "missed"
+
+
+def test_one_of_two_constraints_that_is_contradicted_decides() -> None:
+    good, bad = entry(0.01), entry(0.01, constraint="demographic-parity")
+    found = result(good, entry(0.01))
+    found["constraints"] = {"train": [good, bad], "test": [{**bad, "estimate": 0.5, "bound": 0.6}]}
+    assert [one.state for one in verdicts(found)] == ["met", "contradicted"]
+    assert worst(verdicts(found)) == "contradicted"
+
+
+def test_a_bounded_rate_is_not_called_a_gap() -> None:
+    rate = entry(0.01, constraint="neyman-pearson")
+    assert verdicts(result(rate, None))[0].quantity == "error rate"
+    assert verdicts(result(entry(0.01), None))[0].quantity == "largest gap"
+
+
+def test_the_page_is_green_only_where_new_people_are_covered(runs: dict[str, Path]) -> None:
+    record = RunRecord.read(runs["fair"])
+    (train,), (test,) = (record.result["constraints"][part] for part in ("train", "test"))
+
+    def page(train_value: float, test_value: float, bound: float) -> str:
+        held = {
+            "train": [{**train, "estimate": train_value}],
+            "test": [{**test, "estimate": test_value, "bound": bound, "standard_error": 0.001}],
+        }
+        certificate = {**record.result["certificate"], "converged": True}
+        return make_page([replace(record, result={**record.result, "constraints": held, "certificate": certificate})])
+
+    assert 'class="answer met"' in page(0.01, 0.01, 0.02)
+    assert "Shown for new people." in page(0.01, 0.01, 0.02)
+    assert 'class="answer open"' in page(0.01, 0.01, 0.2)
+    for contradicted in (page(0.01, 0.5, 0.6), page(0.5, 0.01, 0.02)):
+        assert 'class="answer missed"' in contradicted
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: EqualizedOdds(5, measure="error"),
+        lambda: DemographicParity(1.0),
+        lambda: NeymanPearson(1.5, measure="error"),
+    ],
+)
+def test_a_bound_that_no_rate_exceeds_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConstraintError, match="which no rate exceeds"):
+        wrong()
