@@ -293,7 +293,7 @@ def test_a_full_disk_ends_the_run_and_it_goes_on_when_there_is_room(small: Small
     done = subprocess.run([*own_mounts, *script], capture_output=True, text=True, check=True)
     code, out, err, left, again, words = ast.literal_eval(done.stdout)
     assert (code, out) == (8, ""), err
-    assert without_warnings(err).startswith("error: cannot write ")
+    assert "\nerror: cannot write " in "\n" + without_warnings(err)
     assert "the disk is full" in err
     assert left == ""
     assert (again, without_warnings(words)) == (FELL_SHORT, "")

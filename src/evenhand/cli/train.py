@@ -52,7 +52,7 @@ def train(
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to resume")
     if resume and out is not None and not out.exists():
-        raise InputError(f"there is no folder {out} to resume; check --out, or leave out --resume to start a new run")
+        remark(f"there is no run in {out} yet: a new one starts")
     console = Console(quiet=quiet, markup=False, emoji=False)
     content = read_job(job)
     for line in default_bounds(content):
