@@ -29,7 +29,7 @@ _ORDER: Final = tuple(HEADLINES)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """How one constraint came out: its entries in the result for training and held-out rows, and its state."""
 
     train: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Verdict:
         return {"loss": "mean loss", "error": "error rate", "positive": "selection rate"}[self.train["measure"]]
 
 
-def verdicts(result: Mapping[str, Any]) -> list[Verdict]:
+def verdicts(result: Mapping[str, Any]) -> list[Judgement]:
     """Judge each constraint that was measured on the training rows."""
     held, proofs = result.get("constraints", {}), result.get("proofs") or ()
     violated, left = _violated_left_out(result), list(held.get("test", ()))
@@ -53,11 +53,11 @@ def verdicts(result: Mapping[str, Any]) -> list[Verdict]:
         # A constraint that could not be measured on the few held-out rows has no entry there.
         test = next((left.pop(place) for place, one in enumerate(left) if _is_same(one, train)), None)
         proven = bool(proofs) and all(one["holds"] for one in proofs)
-        found.append(Verdict(train, test, _judge(train, test, violated, proven)))
+        found.append(Judgement(train, test, _judge(train, test, violated, proven)))
     return found
 
 
-def worst(found: list[Verdict]) -> State | None:
+def worst(found: list[Judgement]) -> State | None:
     """Return the worst state of all constraints; None without constraints."""
     return min((one.state for one in found), key=_ORDER.index, default=None)
 

@@ -12,7 +12,7 @@ from evenhand.report.frontier import LABELS
 from evenhand.report.page.charts import number, plane_chart
 from evenhand.report.page.markup import Markup, joined, section, table, tag
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, Verdict, holds, in_short, judged_left_out, verdicts, worst
+from evenhand.report.verdicts import HEADLINES, Judgement, holds, in_short, judged_left_out, verdicts, worst
 
 MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
 PARTS: Final = {"train": "training", "test": "held-out"}
@@ -65,7 +65,7 @@ def under_way(record: RunRecord) -> Markup:
     return tag("div", tag("p", tag("strong", "Not finished."), words), klass="answer plain")
 
 
-def _sentence(record: RunRecord, one: Verdict) -> Markup:
+def _sentence(record: RunRecord, one: Judgement) -> Markup:
     train, unseen = one.train, one.test
     what = f"{train['constraint'].replace('-', ' ')} on {MEASURES[train['measure']]}, within {train['asked']:g}"
     rows = record.rows("train")
