@@ -27,9 +27,9 @@ import enum
 import types
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, Final, Literal, NoReturn, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -105,8 +105,13 @@ class _Codec(ABC):
     def read(self, source: _Source, name: str, present: Any) -> Any: ...
 
 
-class _Plain(_Codec):
-    """A value that JSON holds, under its own name."""
+@dataclasses.dataclass(frozen=True)
+class _Value(_Codec):
+    """A value under its own name. `is_plain`: JSON holds it, so that several fit into one list."""
+
+    encode: Callable[[str, Any], Any]
+    decode: Callable[[str, Any], Any]
+    is_plain: bool = True
 
     def write(self, state: State, name: str, value: Any) -> None:
         state[name] = self.encode(name, value)
@@ -114,132 +119,80 @@ class _Plain(_Codec):
     def read(self, source: _Source, name: str, present: Any) -> Any:
         return self.decode(name, source.take(name))
 
-    def encode(self, name: str, value: Any) -> Any:
+
+def _scalar(kind: Any) -> _Value:
+    def checked(name: str, value: Any) -> Any:
+        if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):
+            _refuse(name, value, kind.__name__)
+        return kind(value)
+
+    return _Value(checked, checked)
+
+
+def _choice(*values: Any) -> _Value:
+    def checked(name: str, value: Any) -> Any:
+        if type(value) not in (str, int, bool, type(None)) or value not in values:
+            _refuse(name, value, f"one of {', '.join(map(repr, values))}")
         return value
 
-    def decode(self, name: str, value: Any) -> Any:
-        return value
+    return _Value(checked, checked)
 
 
-class _Scalar(_Plain):
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-
-    def encode(self, name: str, value: Any) -> Any:
-        if not isinstance(value, _SCALARS[self._kind]) or (isinstance(value, bool) and self._kind is not bool):
-            _refuse(name, value, self._kind.__name__)
-        return self._kind(value)
-
-    decode = encode
+def _member(kind: type[enum.Enum]) -> _Value:
+    return _Value(lambda name, value: _of_kind(name, value, kind).name, lambda _, value: kind[value])
 
 
-class _Choice(_Plain):
-    def __init__(self, *values: Any) -> None:
-        self._values = values
-
-    def encode(self, name: str, value: Any) -> Any:
-        if type(value) not in (str, int, bool, type(None)) or value not in self._values:
-            _refuse(name, value, f"one of {', '.join(map(repr, self._values))}")
-        return value
-
-    decode = encode
+def _generator(_: str, state: Any) -> np.random.Generator:
+    generator = np.random.default_rng(0)
+    generator.bit_generator.state = state
+    return generator
 
 
-class _Member(_Plain):
-    def __init__(self, kind: type[enum.Enum]) -> None:
-        self._kind = kind
-
-    def encode(self, name: str, value: Any) -> Any:
-        return value.name if isinstance(value, self._kind) else _refuse(name, value, self._kind.__name__)
-
-    def decode(self, name: str, value: Any) -> Any:
-        return self._kind[value]
+def _plain_optional(inner: _Value) -> _Value:
+    return _Value(
+        lambda name, value: None if value is None else inner.encode(name, value),
+        lambda name, value: None if value is None else inner.decode(name, value),
+    )
 
 
-class _RandomState(_Plain):
-    def encode(self, name: str, value: Any) -> Any:
-        return value.bit_generator.state
+def _plain_many(kind: Any, inner: _Value) -> _Value:
+    """Return the codec of plain values in a row, as one list. Sets are sorted, so that equal ones give equal states."""
 
-    def decode(self, name: str, value: Any) -> Any:
-        generator = np.random.default_rng(0)
-        generator.bit_generator.state = value
-        return generator
+    def encode(name: str, value: Any) -> Any:
+        encoded = [inner.encode(name, one) for one in _of_kind(name, value, kind)]
+        return sorted(encoded) if kind in (set, frozenset) else encoded
 
-
-class _PlainOptional(_Plain):
-    def __init__(self, inner: _Plain) -> None:
-        self._inner = inner
-
-    def encode(self, name: str, value: Any) -> Any:
-        return None if value is None else self._inner.encode(name, value)
-
-    def decode(self, name: str, value: Any) -> Any:
-        return None if value is None else self._inner.decode(name, value)
+    return _Value(encode, lambda name, value: kind(inner.decode(name, one) for one in _of_kind(name, value, list)))
 
 
-class _PlainMany(_Plain):
-    """Plain values in a row, as one list. Sets are sorted, so that equal ones give equal states."""
+def _plain_fixed(inner: list[_Value]) -> _Value:
+    """Return the codec of a tuple of known length of plain values, as one list."""
 
-    def __init__(self, kind: Any, inner: _Plain) -> None:
-        self._kind, self._inner = kind, inner
+    def decode(name: str, value: Any) -> Any:
+        return tuple(one.decode(name, part) for one, part in zip(inner, _of_kind(name, value, list), strict=True))
 
-    def encode(self, name: str, value: Any) -> Any:
-        if not isinstance(value, self._kind):
-            _refuse(name, value, self._kind.__name__)
-        encoded = [self._inner.encode(name, one) for one in value]
-        return sorted(encoded) if self._kind in (set, frozenset) else encoded
-
-    def decode(self, name: str, value: Any) -> Any:
-        if not isinstance(value, list):
-            _refuse(name, value, "list")
-        return self._kind(self._inner.decode(name, one) for one in value)
+    return _Value(lambda name, value: [one.encode(name, part) for one, part in zip(inner, value, strict=True)], decode)
 
 
-class _PlainFixed(_Plain):
-    """A tuple of known length of plain values, as one list."""
+def _array(dtype: Any) -> _Value:
+    def copied(name: str, value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or not (dtype is Any or np.issubdtype(value.dtype, dtype)):
+            _refuse(name, value, "array" if dtype is Any else f"array of {dtype.__name__}")
+        return value.copy()
 
-    def __init__(self, inner: Iterable[_Plain]) -> None:
-        self._inner = tuple(inner)
-
-    def encode(self, name: str, value: Any) -> Any:
-        return [codec.encode(name, one) for codec, one in zip(self._inner, value, strict=True)]
-
-    def decode(self, name: str, value: Any) -> Any:
-        if not isinstance(value, list):
-            _refuse(name, value, "list")
-        return tuple(codec.decode(name, one) for codec, one in zip(self._inner, value, strict=True))
+    return _Value(copied, copied, is_plain=False)
 
 
-class _ArrayCodec(_Codec):
-    def __init__(self, dtype: Any) -> None:
-        self._dtype = dtype
-
-    def write(self, state: State, name: str, value: Any) -> None:
-        state[name] = self._checked(name, value).copy()
-
-    def read(self, source: _Source, name: str, present: Any) -> Any:
-        return np.array(self._checked(name, source.take(name)))
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if not isinstance(value, np.ndarray) or not (self._dtype is Any or np.issubdtype(value.dtype, self._dtype)):
-            _refuse(name, value, "array" if self._dtype is Any else f"array of {self._dtype.__name__}")
-        return value
-
-
-class _BytesCodec(_Codec):
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-
-    def write(self, state: State, name: str, value: Any) -> None:
-        if not isinstance(value, self._kind):
-            _refuse(name, value, self._kind.__name__)
-        state[name] = np.frombuffer(value, dtype=np.uint8).copy()
-
-    def read(self, source: _Source, name: str, present: Any) -> Any:
-        found = source.take(name)
+def _bytes(kind: Any) -> _Value:
+    def decode(name: str, found: Any) -> Any:
         if not isinstance(found, np.ndarray) or found.dtype != np.uint8 or found.ndim != 1:
             _refuse(name, found, "array of bytes")
-        return self._kind(found.tobytes())
+        return kind(found.tobytes())
+
+    def encode(name: str, value: Any) -> Any:
+        return np.frombuffer(_of_kind(name, value, kind), dtype=np.uint8).copy()
+
+    return _Value(encode, decode, is_plain=False)
 
 
 class _Optional(_Codec):
@@ -277,14 +230,12 @@ class _Many(_Codec):
         self._kind, self._inner = kind, inner
 
     def write(self, state: State, name: str, value: Any) -> None:
-        if not isinstance(value, self._kind):
-            _refuse(name, value, self._kind.__name__)
-        state[name] = len(value)
+        state[name] = len(_of_kind(name, value, self._kind))
         for place, one in enumerate(value):
             self._inner.write(state, f"{name}.{place}", one)
 
     def read(self, source: _Source, name: str, present: Any) -> Any:
-        count = _Scalar(int).decode(name, source.take(name))
+        count = _scalar(int).read(source, name, None)
         if count < 0:
             _refuse(name, count, "number of values")
         there = dict(enumerate(present or ()))
@@ -309,7 +260,7 @@ class _Table(_Codec):
     """A dictionary: its keys in order, and each value by its key. It comes back in the order of its keys."""
 
     def __init__(self, key: _Codec, inner: _Codec) -> None:
-        assert isinstance(key, _Plain), "keys must be plain values"
+        assert isinstance(key, _Value), "keys must be plain values"
         self._key, self._inner = key, inner
 
     def write(self, state: State, name: str, value: Any) -> None:
@@ -319,7 +270,7 @@ class _Table(_Codec):
             self._inner.write(state, _under(name, key), value[key])
 
     def read(self, source: _Source, name: str, present: Any) -> Any:
-        keys = _PlainMany(list, self._key).decode(name, source.take(name))
+        keys = _plain_many(list, self._key).read(source, name, None)
         there = {} if present is None else present
         return {key: self._inner.read(source, _under(name, key), there.get(key)) for key in keys}
 
@@ -334,8 +285,7 @@ class _Record(_Codec):
         self._codecs = {name: _codec(hints[name]) for name in names}
 
     def write(self, state: State, name: str, value: Any) -> None:
-        if not isinstance(value, self._kind):
-            _refuse(name, value, self._kind.__name__)
+        _of_kind(name, value, self._kind)
         for field, codec in self._codecs.items():
             codec.write(state, _under(name, field), getattr(value, field))
 
@@ -351,8 +301,7 @@ class _Object(_Codec):
         self._kind = kind
 
     def write(self, state: State, name: str, value: Any) -> None:
-        if not isinstance(value, self._kind):
-            _refuse(name, value, self._kind.__name__)
+        _of_kind(name, value, self._kind)
         for field, codec in _codecs_of(value.__class__).items():
             codec.write(state, _under(name, field), getattr(value, field))
 
@@ -376,24 +325,24 @@ def _codec(kind: Any) -> _Codec:
     """The codec of a declared type."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
-        return _Plain()
+        return _Value(lambda _, value: value, lambda _, value: value)
     if kind in _SCALARS:
-        return _Scalar(kind)
+        return _scalar(kind)
     if kind in (bytes, bytearray):
-        return _BytesCodec(kind)
+        return _bytes(kind)
     if origin is Literal:
-        return _Choice(*inner)
+        return _choice(*inner)
     if origin in (Union, types.UnionType):
         return _union([one for one in inner if one is not types.NoneType], len(inner))
     if origin is np.ndarray:
-        return _ArrayCodec(get_args(inner[1])[0])
+        return _array(get_args(inner[1])[0])
     if origin is tuple and inner[-1] is not Ellipsis:
         parts = [_codec(one) for one in inner]
-        plain = [one for one in parts if isinstance(one, _Plain)]
-        return _PlainFixed(plain) if len(plain) == len(parts) else _Fixed(parts)
+        plain = [one for one in parts if _is_plain(one)]
+        return _plain_fixed(plain) if len(plain) == len(parts) else _Fixed(parts)
     if origin in _MANY:
         one = _codec(inner[0])
-        return _PlainMany(origin, one) if isinstance(one, _Plain) else _Many(origin, one)
+        return _plain_many(origin, one) if _is_plain(one) else _Many(origin, one)
     if origin in (dict, Mapping):
         return _Table(_codec(inner[0]), _codec(inner[1]))
     if isinstance(kind, type):
@@ -405,16 +354,16 @@ def _union(kinds: list[Any], count: int) -> _Codec:
     inner = _codec(kinds[0]) if len(kinds) == 1 else _OneOf(kinds)
     if len(kinds) == count:
         return inner
-    return _PlainOptional(inner) if isinstance(inner, _Plain) else _Optional(inner)
+    return _plain_optional(inner) if _is_plain(inner) else _Optional(inner)
 
 
 def _class_codec(kind: type) -> _Codec:
     if hasattr(kind, "state_fields"):
         return _Object(kind)
     if issubclass(kind, enum.Enum):
-        return _Member(kind)
+        return _member(kind)
     if issubclass(kind, np.random.Generator):
-        return _RandomState()
+        return _Value(lambda _, generator: generator.bit_generator.state, _generator)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         return _Record(kind)
     raise TypeError(f"{kind.__name__} does not declare state_fields")
@@ -424,6 +373,14 @@ def _under(name: str, part: object) -> str:
     """The name of a part. Dots in keys are written out, so that no two values have one name."""
     text = str(part).replace("%", "%25").replace(".", "%2E")
     return f"{name}.{text}" if name else text
+
+
+def _is_plain(codec: _Codec) -> TypeGuard[_Value]:
+    return isinstance(codec, _Value) and codec.is_plain
+
+
+def _of_kind(name: str, value: Any, kind: Any) -> Any:
+    return value if isinstance(value, kind) else _refuse(name, value, kind.__name__)
 
 
 def _refuse(name: str, value: Any, expected: str) -> NoReturn:
