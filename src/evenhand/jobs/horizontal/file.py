@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
@@ -15,7 +13,8 @@ from evenhand.data.compressed import is_libsvm
 from evenhand.errors import InputError, JobError, MissingExtraError
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import UpdateNoise
-from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
+from evenhand.jobs.horizontal.noise import PrivacySection, rounded_up
+from evenhand.jobs.parsing import every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
@@ -32,14 +31,12 @@ from evenhand.jobs.schema import (
 )
 from evenhand.models.kinds import ModelKind
 from evenhand.printing import quoted
-from evenhand.privacy.accounting import NoGuaranteeError, noise_for, privacy_statement
-from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian, described
-from evenhand.privacy.neighbours import least_of
-from evenhand.privacy.record_level import RecordGaussian, record_noise_for
+from evenhand.privacy.accounting import NoGuaranteeError, privacy_statement
+from evenhand.privacy.mechanism import described
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, check_stopping, choose_solver, has_multipliers
+from evenhand.solvers.registry import HORIZONTAL, check_stopping, choose_solver
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
@@ -130,52 +127,6 @@ class ClientSection(TableSection):
     limit: float | None = key("Bound of this client's local constraint, in place of its ε or limit.", 0.6, None)
 
 
-QUIETER: Final = 10.0
-"""Ratio of noise to sensitivity on slice statistics, relative to gradients: there are far fewer of them."""
-_KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "gaussian": (("weight_noise",), ("multiplier_noise",)),
-    "clipped-gaussian": (("clip",), ("dual_clip", "noise_multiplier", "epsilon")),
-    "shared-gaussian": (("clip",), ("dual_clip", "noise_multiplier", "epsilon", "shares")),
-    "record-gaussian": (("clip", "rate", "steps"), ("measure_clip", "noise_multiplier", "epsilon")),
-}
-"""Keys of `[privacy]` that a mechanism requires, and keys that it allows."""
-
-
-class PrivacySection(Strict):
-    """`[privacy]`: the noise that clients of averaging solvers add to their updates."""
-
-    mechanism: Literal["clipped-gaussian", "shared-gaussian", "record-gaussian", "gaussian"] = key(
-        "`clipped-gaussian` covers all records of a client; `shared-gaussian` the same with noise split over masked "
-        "clients; `record-gaussian` is DP-SGD and covers one record; `gaussian` is the paper's, without an ε.",
-        "record-gaussian",
-    )
-    clip: float | None = key(
-        "Largest norm of a client's update; with `record-gaussian`, of a row's gradient.", 1.0, None
-    )
-    dual_clip: float | None = key("Largest norm of a client's change of the multipliers.", 0.1, None)
-    noise_multiplier: float | None = key("Standard deviation of the noise, in units of `clip`.", 3.0, None)
-    epsilon: float | None = key("ε of the whole run; the noise follows from it.", 8.0, None)
-    weight_noise: float | None = key("Standard deviation on weights; `gaussian` only.", 0.01, None)
-    multiplier_noise: float | None = key("Standard deviation on multipliers; `gaussian` only.", 0.01, None)
-    shares: int | None = key(
-        "Number of clients whose shares must add up to the full noise; `shared-gaussian` only. By default "
-        "the number of clients that must stay.",
-        5,
-        None,
-    )
-    rate: float | None = key("Probability that a row is in a step; `record-gaussian` only.", 0.05, None)
-    steps: int | None = key("Steps in a round; `record-gaussian` only.", 20, None)
-    measure_clip: float | None = key(
-        "Largest loss of a row in the step of the multipliers; `record-gaussian` only.", 3.0, None
-    )
-    delta: float = key("δ of the privacy statement.", 1e-6, 1e-5, gt=0.0, lt=1.0)
-
-    @property
-    def bounds_multipliers(self) -> str:
-        """The key that bounds the messages about multipliers."""
-        return "measure_clip" if self.mechanism == "record-gaussian" else "dual_clip"
-
-
 class HorizontalJobFile(ClockedFile):
     """A complete job file of a horizontal run."""
 
@@ -230,35 +181,11 @@ class HorizontalJobFile(ClockedFile):
     @once
     def to_protection(self) -> UpdateNoise | None:
         """Return the mechanism; if ε is given instead of a noise multiplier, compute the noise for it."""
-        section = self.privacy
-        if section is None:
-            return None
-        if section.mechanism == "gaussian":
-            assert section.weight_noise is not None
-            return GaussianNoise(section.weight_noise, section.multiplier_noise)
-        assert section.clip is not None
-        noise = section.noise_multiplier
-        if section.mechanism == "record-gaussian":
-            assert section.rate is not None
-            assert section.steps is not None
-            dual = None if section.measure_clip is None else QUIETER * (noise or 1.0)
-            unit = RecordGaussian(section.clip, noise or 1.0, section.rate, section.steps, section.measure_clip, dual)
-            if section.epsilon is None:
-                return unit
-            rounds, delta = self.to_job().max_rounds, section.delta
-            found = record_noise_for(unit, section.epsilon, lambda one: privacy_statement(one, rounds, delta).epsilon)
-            dual = None if found.dual_noise_multiplier is None else _up(found.dual_noise_multiplier)
-            return replace(found, noise_multiplier=_up(found.noise_multiplier), dual_noise_multiplier=dual)
-        if noise is None:
-            assert section.epsilon is not None
-            # A client that takes part in only some of the rounds spends less.
-            releases = 1 if section.dual_clip is None else 2
-            noise = _up(noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases))
-        if section.mechanism == "shared-gaussian":
-            drawn = round(getattr(self._settings, "participation", 1.0) * len(self.client))
-            shares = least_of(drawn) if section.shares is None else section.shares
-            return SharedGaussian(section.clip, section.dual_clip, noise, shares=shares)
-        return ClippedGaussian(section.clip, section.dual_clip, noise)
+        return None if self.privacy is None else self.privacy.to_mechanism(self.to_job().max_rounds, self._drawn)
+
+    def _drawn(self) -> int:
+        """Return the number of clients in a round."""
+        return round(getattr(self._settings, "participation", 1.0) * len(self.client))
 
     def uncovered(self, columns_learned: bool) -> list[str]:
         """Return what clients say about their rows without noise: before the first round, and in measurements."""
@@ -277,7 +204,7 @@ class HorizontalJobFile(ClockedFile):
         mechanism, delta = self.to_protection(), self.privacy.delta
         try:
             others, rounds = self.uncovered(self.data.encoder is None), self.to_job().max_rounds
-            epsilon = _up(privacy_statement(mechanism, rounds, delta, unprotected=others).epsilon)
+            epsilon = rounded_up(privacy_statement(mechanism, rounds, delta, unprotected=others).epsilon)
         except (NoGuaranteeError, MissingExtraError):
             epsilon = None
         return {**described(mechanism), "delta": delta, "epsilon": epsilon}
@@ -287,11 +214,6 @@ class HorizontalJobFile(ClockedFile):
         """Return the solver's own options."""
         job = self.to_job()
         return HORIZONTAL[job.solver].settings(job)
-
-
-def _up(value: float) -> float:
-    """Round up to four digits: all sites must come to the same terms, and their libraries differ in the last digits."""
-    return float(Decimal(value).normalize(Context(prec=4, rounding=ROUND_CEILING)))
 
 
 def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
@@ -331,7 +253,8 @@ def _check_training(job: HorizontalJobFile) -> None:
         protected=job.privacy is not None,
     )
     job.to_scope().check(trained.constraints, [client.name for client in job.client])
-    _check_privacy(job, trained)
+    if job.privacy is not None:
+        job.privacy.check(trained, job._drawn)
 
 
 def _check_classes(label: LabelSection) -> None:
@@ -397,39 +320,3 @@ def _check_groups(data: DataSection, crosses: bool) -> None:
             raise JobError(f"data.groups.{attribute} is {quoted(values)}; list each of two or more groups once")
     if data.groups is not None and (lacking := [name for name in data.sensitive if name not in data.groups]):
         raise JobError(f"data.groups lists no groups of {lacking[0]!r}; add them")
-
-
-def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
-    section = job.privacy
-    if section is None:
-        return
-    needed, others = _KEYS[section.mechanism]
-    if section.mechanism == "shared-gaussian" and trained.protection != "masked":
-        raise JobError(
-            'privacy.mechanism = "shared-gaussian" needs protection = "masked" in [job]: each client adds '
-            "only a share of the noise"
-        )
-    for name in PrivacySection.model_fields:
-        if name not in (*needed, *others, "mechanism", "delta") and getattr(section, name) is not None:
-            raise JobError(f"key privacy.{name} is not used with mechanism = {section.mechanism!r}; remove it")
-    for name in needed:
-        if getattr(section, name) is None:
-            raise JobError(f"key privacy.{name} is missing; mechanism = {section.mechanism!r} needs it")
-    if section.mechanism == "gaussian":
-        job.to_protection()
-        return
-    if (section.noise_multiplier is None) == (section.epsilon is None):
-        raise JobError("give either privacy.noise_multiplier or privacy.epsilon (with delta), not both")
-    if section.epsilon is not None and not 0 < section.epsilon < float("inf"):
-        raise JobError(f"key privacy.epsilon is {section.epsilon}; it must be a finite number above zero")
-    dual = section.bounds_multipliers
-    given = getattr(section, dual) is not None
-    if has_multipliers(trained.solver, bool(trained.constraints)) != given:
-        needs = "is not used: clients send no multipliers" if given else "is missing: clients also send multipliers"
-        raise JobError(f"key privacy.{dual} {needs} with solver {trained.solver!r}")
-    if section.mechanism == "record-gaussian":
-        # The noise for an ε is computed when the job runs.
-        job.model_copy(update={"privacy": section.model_copy(update={"epsilon": None})}).to_protection()
-        return
-    assert section.clip is not None
-    ClippedGaussian(section.clip, section.dual_clip, section.noise_multiplier or 0.0)
