@@ -25,14 +25,13 @@ def test_every_level_is_named_in_what_it_found(levels: dict[str, Audit]) -> None
 
 @pytest.mark.parametrize(("level", "told"), [("none", True), ("masked", True), ("dealer", False)])
 def test_labels_are_told_as_long_as_nu_is_sent(levels: dict[str, Audit], level: str, told: bool) -> None:
-    found = best(levels[level], "shop", "each person's label")
-    assert (found.value.value == 1.0) == told
-    assert found.lift.value < 0.05 or told
+    found = [one for one in levels[level].findings if one.who == "shop" and one.target == "each person's label"]
+    assert any(one.value.value == 1.0 for one in found) == told
+    assert all(one.lift.value < 0.05 for one in found) or told
 
 
-def test_two_runs_that_differ_by_a_person_tell_the_label_where_gradients_are_sent(levels: dict[str, Audit]) -> None:
-    found = best(levels["dealer"], "shop", "missing from a second run")
-    assert (found.attack, found.message, found.value.value) == ("differencing", "gradient", 1.0)
+def test_no_level_sends_a_gradient(levels: dict[str, Audit]) -> None:
+    assert not any(one.message == "gradient" for found in levels.values() for one in found.findings)
 
 
 def test_a_sum_tells_less_of_who_is_alike(levels: dict[str, Audit]) -> None:
@@ -54,9 +53,3 @@ def test_masked_words_tell_nothing(levels: dict[str, Audit]) -> None:
     found = [one for level in ("masked", "dealer") for one in levels[level].findings if one.attack == "words"]
     assert found
     assert not any(one.real for one in found)
-
-
-def test_rows_that_a_gradient_would_tell_are_counted(levels: dict[str, Audit]) -> None:
-    found: Any = next(one for one in levels["dealer"].findings if one.attack == "leverage")
-    assert found.value.value == 0.0
-    assert not found.real

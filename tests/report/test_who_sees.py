@@ -72,7 +72,9 @@ def test_levels_say_what_becomes_of_a_message() -> None:
     assert kinds["update"].at_level("dealer") == "–"
     assert kinds["derivative"].at_level("masked") == kinds["derivative"].at_level("none") == "as it is"
     for level in ("dealer", "encrypted"):
-        assert kinds["derivative"].at_level(level) == "not sent to passive parties: each learns X_kᵀν"
+        assert kinds["derivative"].at_level(level) == (
+            "not sent to passive parties: each gets a share of X_kᵀν, which is uniform"
+        )
     for level in ("masked", "dealer", "encrypted"):
         assert kinds["direction"].at_level(level) == "the server learns the sum over passive parties"
     assert kinds["direction"].at_level("none") == "as it is"

@@ -24,26 +24,26 @@ from evenhand.auditing.evidence import auc
 from evenhand.auditing.gradient_attacks import minimum_norm
 from evenhand.auditing.row_attacks import by_sign
 from evenhand.errors import DataError, InputError, ProtocolError
-from evenhand.privacy.fixed_products import ProductGrid, times
+from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
-from evenhand.solvers.registry import VERTICAL
 from evenhand.solvers.roles import solvers_party, solvers_server, vertical_terms
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.protected.build import protected_party, protected_server
-from evenhand.vertical.protected.encrypting import PRIME, SLOTS, EncryptedParty
+from evenhand.vertical.protected import dealing, sharing
 from evenhand.vertical.protected.guarding import check_columns, leverages
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 PROBLEM = small(2, rows=90)
 BLOCKS = [[0], [1, 2], [3]]
-LEVELS = ("masked", "dealer", "encrypted")
-CASES = [("subspace", "masked"), ("subspace", "dealer"), ("subspace", "encrypted"), ("fairvfl", "dealer")]
+LEVELS = ("masked", "dealer")
+SHORT: dict[str, dict[str, Any]] = {"masked": {"max_rounds": 2, "tol": 0.0}, "dealer": {"max_rounds": 30, "tol": 1e-6}}
+"""Random words change the last digits on shared weights, so that only optima are compared."""
+CASES = [("subspace", "masked"), ("subspace", "dealer"), ("fairvfl", "masked")]
 
 
 def job_of(solver: str, level: str, **settings: Any) -> Job:
@@ -68,15 +68,6 @@ def weights(run: VerticalRun) -> list[bytes]:
     return [model.weights.tobytes() for model in run.models.values()]
 
 
-def in_the_clear(job: Job) -> list[bytes]:
-    """The run whose products are computed in the clear, on the same grid."""
-    held = hold(job)
-    solver = VERTICAL[job.solver]
-    parties = [protected_party(held.terms, name, own, solver, "plain") for name, own in held.parties.items()]
-    InProcess([protected_server(held.terms, held.server, solver, "plain"), *parties]).run()
-    return [solvers_party(role).model.weights.tobytes() for role in parties]
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_optimum_is_that_of_an_open_run(level: str) -> None:
     plain, hidden = (train(job_of("subspace", one, tol=1e-7, max_rounds=200)) for one in ("none", level))
@@ -95,11 +86,48 @@ def test_masks_change_no_bit(solver: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert weights(masked) == weights(train(job))
 
 
-@pytest.mark.parametrize("solver", ["subspace", "fairvfl"])
-def test_dealt_and_encrypted_products_are_those_in_the_clear_bit_for_bit(solver: str) -> None:
-    runs = [train(job_of(solver, level, max_rounds=4, tol=0.0)) for level in ("dealer", "encrypted")]
-    # The terms differ in the level, which shapes no number.
-    assert weights(runs[0]) == weights(runs[1]) == in_the_clear(job_of(solver, "dealer", max_rounds=4, tol=0.0))
+def no_words(seed: bytes, label: str, size: int) -> Any:
+    return np.zeros(size, dtype=np.uint64)
+
+
+def cut_in_the_clear(shares: Any, places: int, *, first: bool) -> Any:
+    return (shares.view(np.int64) >> places).view(np.uint64)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_shares_train_as_the_plain_fixed_point_run_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without random words the party holds everything, and the server's shares are zero: nothing is shared."""
+    problem, job = small(seed, rows=300), job_of("subspace", "dealer", tol=1e-6)
+    given = (deal(problem, BLOCKS), problem.labels, problem.sensitive)
+    shared = train_vertical(job, *given)
+    monkeypatch.setattr(dealing, "stream", no_words)
+    monkeypatch.setattr(sharing, "cut", cut_in_the_clear)
+    plain = train_vertical(job, *given)
+    assert abs(shared.certificate.rounds - plain.certificate.rounds) <= 1
+    assert shared.certificate.objective == pytest.approx(plain.certificate.objective, rel=1e-6)
+    for one, other in zip(shared.models.values(), plain.models.values(), strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-3)
+
+
+def test_a_share_that_was_cut_wrongly_is_found_and_the_exchange_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cut in ten is made wrong here. It happens to one in a million."""
+    rng, right = np.random.default_rng(0), sharing.cut
+
+    def wrong(shares: Any, places: int, *, first: bool) -> Any:
+        found = right(shares, places, first=first)
+        if first and rng.random() < 0.1:
+            found.flat[0] += np.uint64(1 << (64 - places))
+        return found
+
+    job = job_of("subspace", "dealer", tol=1e-6)
+    good = train(job)
+    monkeypatch.setattr(sharing, "cut", wrong)
+    roles = make(job)
+    InProcess(list(roles.values()), CLOCK).run()
+    found = solvers_server(roles["server"])
+    assert found.certificate is not None
+    assert found.certificate.objective == pytest.approx(good.certificate.objective, rel=1e-5)
+    assert roles["server"].inner.number > found.certificate.rounds + 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -121,8 +149,19 @@ def test_effort_only_grows_so_that_no_ones_clock_goes_back(level: str) -> None:
 
 @pytest.mark.parametrize(("solver", "level"), CASES)
 def test_a_run_goes_on_from_any_checkpoint(solver: str, level: str) -> None:
-    job = job_of(solver, level, max_rounds=2, tol=0.0)
-    assert_goes_on_from_any_checkpoint(partial(make, job), CLOCK)
+    job = job_of(solver, level, **SHORT[level])
+    if level == "masked":
+        assert_goes_on_from_any_checkpoint(partial(make, job), CLOCK)
+        return
+    taken: list[dict[str, Any]] = []
+    whole = InProcess(list(make(job).values()), CLOCK, on_report=lambda _: taken.append(whole.snapshot()))
+    whole.run()
+    assert len(taken) > 1
+    for states in taken:
+        resumed = InProcess(list(make(job).values()), CLOCK)
+        resumed.restore(states)
+        resumed.run()
+        assert_same_model(resumed, whole)
 
 
 @pytest.mark.parametrize("level", ["masked", "dealer"])
@@ -138,14 +177,23 @@ def test_roles_are_made_anew_after_every_turn(level: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("solver", "level"), CASES)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_faults_change_nothing(solver: str, level: str, seed: int) -> None:
-    job = job_of(solver, level, max_rounds=2, tol=0.0)
-    check = same_roles if level == "encrypted" else ends_alike
-    ScheduleCase(solver, partial(make, job), CLOCK, check).run(seed)
+    job = job_of(solver, level, **SHORT[level])
+    ScheduleCase(solver, partial(make, job), CLOCK, ends_alike if level == "masked" else same_model).run(seed)
 
 
-def same_roles(case: ScheduleCase, runtime: FaultyInProcess, _: list[Report]) -> None:
-    """Ciphertexts of the same number differ, in their length too: what comes out does not."""
-    assert_same_ends(runtime, case.calm[0])
+def same_model(case: ScheduleCase, runtime: FaultyInProcess, _: list[Report]) -> None:
+    assert_same_model(runtime, case.calm[0])
+
+
+def assert_same_model(left: InProcess, right: InProcess) -> None:
+    """Other random words give shares that are cut a unit apart."""
+    one, other = (solvers_server(each.mailboxes["server"].role) for each in (left, right))
+    assert one.certificate is not None
+    assert other.certificate is not None
+    assert one.certificate.objective == pytest.approx(other.certificate.objective, rel=1e-6)
+    for name in ("p0", "p1", "p2"):
+        found = [solvers_party(each.mailboxes[name].role).model.weights for each in (left, right)]
+        np.testing.assert_allclose(*found, atol=1e-4)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -169,14 +217,15 @@ def test_what_leaves_a_passive_party_and_what_reaches_it(level: str) -> None:
     sent = [one for one in messages if one.sender in passive]
     assert {one.kind for one in sent} <= {
         *("masked", "public-key"),
-        *(("joining", "hidden-columns") if level == "dealer" else ()),
-        *(("encrypted-products",) if level == "encrypted" else ()),
+        *(("joining", "hidden-columns", "hidden-shares") if level == "dealer" else ()),
     }
     told = {one.kind for one in messages if one.receiver in passive}
     assert ("derivative" in told) == (level == "masked")
-    hidden = [one["words"] for one in sent if one.kind in ("masked", "hidden-columns")]
-    hidden += [one["nu"] for one in messages if one.kind == "hidden-derivative" and one.receiver == "p1"]
-    hidden += [one["words"] for one in messages if one.kind in ("hidden-derivative", "corrections")]
+    hidden = [one["words"] for one in sent if one.kind in ("masked", "hidden-columns", "hidden-shares")]
+    told_words = [one for one in messages if one.kind == "hidden-derivative"]
+    hidden += [one["nu"] for one in told_words if one.receiver == "p1"] + [one["shares"] for one in told_words]
+    for one in messages:
+        hidden += [one[key] for key in ("slopes", "directions", "scores", "products") if one.kind == "corrections"]
     words = np.concatenate([one.ravel() for one in hidden]).view(np.uint8)
     # Keys are fresh each time: a false alarm once in a million runs.
     assert chisquare(np.bincount(words, minlength=256)).pvalue > 1e-6
@@ -192,7 +241,7 @@ def test_where_every_round_begins_warm_scores_are_summed_too() -> None:
 def test_a_party_takes_no_derivative_in_the_clear_where_it_is_to_see_none() -> None:
     roles = make(job_of("subspace", "dealer"))
     open_one = next(one for one in _heard(job_of("subspace", "masked", max_rounds=1)) if one.kind == "derivative")
-    with pytest.raises(ProtocolError, match="no messages about single rows"):
+    with pytest.raises(ProtocolError, match="derivative"):
         roles["p1"].receive(Message("server", "p1", open_one.kind, open_one.body))
 
 
@@ -215,7 +264,7 @@ def test_sums_are_the_default_where_there_are_several_to_be_summed() -> None:
         (["active", "passive"], {"protection": "masked"}, "hides nothing"),
         (["active", "active", "passive"], {"protection": "dealer"}, "exactly one active party"),
         (["active", "passive"], {"protection": "dealer", "solver": "trees"}, "does not support protection"),
-        (["active", "passive"], {"protection": "dealer", "model": "mlp"}, "linear models with pace"),
+        (["active", "passive"], {"protection": "masked", "model": "mlp"}, "linear models with pace"),
         (["active", "passive"], {"protection": "secret"}, "choose one of"),
     ],
 )
@@ -300,36 +349,16 @@ def test_how_often_a_row_of_some_leverage_is_told(share: float) -> None:
     assert np.mean(np.sign(found) == nu[:, 0]) == pytest.approx(norm.cdf(np.sqrt(share / (1.0 - share))), abs=0.03)
 
 
-@pytest.mark.parametrize("column", [np.zeros(90), np.full(90, 1.0), np.arange(90.0)])
-def test_what_the_server_decrypts_is_uniform_whatever_the_column_is(column: Any) -> None:
-    seal = pytest.importorskip("tenseal")
-    job = job_of("subspace", "encrypted", max_rounds=1, tol=0.0)
-    role = make(job)["p1"]
-    assert isinstance(role, EncryptedParty)
-    context = seal.context(seal.SCHEME_TYPE.BFV, SLOTS, PRIME, n_threads=1)
-    nu = seal.bfv_vector(context, [3] * SLOTS)
-    slots = np.zeros(SLOTS, dtype=np.int64)
-    slots[:90] = column
-    masked = seal.bfv_vector(context, role._blind(0, 0)[0]) + nu * slots.tolist()
-    seen = np.array([one % PRIME for one in masked.decrypt()], dtype=np.float64)
-    assert chisquare(np.histogram(seen / PRIME, bins=64, range=(0.0, 1.0))[0]).pvalue > 1e-6
-
-
 def test_leverages_are_the_diagonal_of_the_hat_matrix() -> None:
     matrix = np.random.default_rng(2).standard_normal((60, 4))
     expected = np.diag(matrix @ np.linalg.inv(matrix.T @ matrix) @ matrix.T)
     np.testing.assert_allclose(leverages(matrix), expected, atol=1e-6)
 
 
-def test_products_on_the_grid_are_exact_and_columns_too_large_are_refused() -> None:
-    rng, grid = np.random.default_rng(3), ProductGrid(500)
-    matrix = grid.on_grid(rng.standard_normal((500, 3)))
-    nu = rng.standard_normal(500) * 100.0 / 500
-    words, scale = grid.nu(nu)
-    found = grid.product(times(grid.columns(matrix, "shop"), words), scale)
-    np.testing.assert_allclose(found, matrix.T @ nu, atol=1e-6)
+def test_columns_too_large_for_the_grid_are_refused() -> None:
+    grid = ProductGrid(500)
     with pytest.raises(DataError, match="Scale the columns"):
-        grid.columns(100.0 * matrix, "shop")
+        grid.columns(100.0 * np.random.default_rng(3).standard_normal((500, 3)), "shop")
 
 
 def test_an_answer_to_the_wrong_number_is_refused() -> None:

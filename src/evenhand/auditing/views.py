@@ -59,7 +59,7 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.HIDDEN_COLUMNS.kind: {"words": "words"},
     protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},
-    linear.PRODUCT.kind: {"product": "gradient"},
+    "product": {"product": "gradient"},
     linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
 }
 """The fields of vertical messages that attacks read, and what they are.

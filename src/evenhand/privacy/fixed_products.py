@@ -1,8 +1,15 @@
-"""Compute Xᵀν in fixed point modulo 2⁶⁴: the same integers in the clear, from shares, or encrypted.
+"""Linear algebra in fixed point on additive shares modulo 2⁶⁴.
 
-Columns have `column_bits` fraction bits, and n·ν has `nu_bits`. Both are chosen from the number of rows so that no sum
-can overflow: columns may have a mean magnitude of `MOST_MEAN`, and entries of n·ν one of `MOST_NU`. Larger n·ν are
-scaled down by a power of two that all participants know.
+A value v is shared by two holders as words v₁ + v₂ = v modulo 2⁶⁴. Each share alone is uniform. Sums and products with
+public integers are local.
+
+Columns have `column_bits` binary places and n·ν has `nu_bits`. Both follow from the number of rows, so that no sum can
+wrap round. Columns may have a mean size of `MOST_MEAN`, and entries of n·ν a size of `MOST_NU`; a larger ν is scaled
+down by a public power of two.
+
+`cut` drops binary places of shares, each holder on its own. The result is off by at most one unit. With probability
+|v| / 2⁶³ it is off by 2⁶⁴ / 2^places instead, which is far out of range: the opened sum shows it (`in_range`), and the
+step is repeated with new shares.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Matrix
 from evenhand.errors import DataError
-from evenhand.privacy.fixed_point import decode, encode
+from evenhand.privacy.fixed_point import encode
 from evenhand.privacy.pairwise import Words
 
 MOST_MEAN: Final = 2.0
@@ -23,7 +30,21 @@ MOST_MEAN: Final = 2.0
 MOST_NU: Final = 64.0
 """Largest entry of n·ν before it is scaled down."""
 MOST_NUMBERS: Final = 2**27
-"""Maximum number of entries of a party's columns: a gigabyte of words."""
+"""Entries of a party's columns in words: a gigabyte."""
+MOST_COLUMN_BITS: Final = 17
+"""Most binary places of columns. Rounding changes a score by a few millionths."""
+SLOPE_BITS: Final = 27
+"""Binary places of slopes X_kᵀν + μθ, in units of the public power of two of ν. A squared norm may reach 32."""
+MATRIX_BITS: Final = 18
+"""Binary places of the party's matrix that turns a slope into a direction."""
+DIRECTION_BITS: Final = 24
+"""Binary places of directions. A squared norm may reach 2¹¹."""
+WEIGHT_BITS: Final = 26
+"""Binary places of the public coefficients that turn directions into weights. Weights may reach 2¹³."""
+DIRECTION_CUT: Final = SLOPE_BITS + MATRIX_BITS - DIRECTION_BITS
+"""Binary places to drop from a slope times a party's matrix."""
+MOST_CHANGE: Final = 512.0
+"""Largest change of a score along a direction. A wrong `cut` makes larger ones."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +60,7 @@ class ProductGrid:
 
     @property
     def column_bits(self) -> int:
-        return self._bits // 2
+        return min(MOST_COLUMN_BITS, self._bits // 2)
 
     @property
     def nu_bits(self) -> int:
@@ -76,9 +97,55 @@ class ProductGrid:
         scale = max(0, int(np.ceil(np.log2(max(float(np.abs(scaled).max(initial=0.0)), 1.0) / MOST_NU))))
         return encode(scaled * 2.0**-scale, self.nu_bits), scale
 
-    def product(self, words: Words, scale: int) -> Array:
-        """Decode Xᵀν from its words."""
-        return decode(words, self.column_bits + self.nu_bits) * (2.0**scale / self.rows)
+    @property
+    def slope_cut(self) -> int:
+        """Binary places to drop from X_kᵀν."""
+        return self._bits + int(np.floor(np.log2(self.rows))) - SLOPE_BITS
+
+    @property
+    def slope_unit(self) -> float:
+        """What one unit of a slope stands for, times the public power of two of ν."""
+        return 2.0 ** (self.slope_cut - self._bits) / self.rows
+
+    def matrix(self, inverse: Array) -> Words:
+        """Return the words of −H⁻¹, which turn a slope into a direction of SLOPE_BITS + MATRIX_BITS binary places."""
+        return _words(np.rint(-inverse * self.slope_unit * 2.0 ** (SLOPE_BITS + MATRIX_BITS)))
+
+    def pull(self, coefficients: Array, regulariser: float, scale: int) -> Words:
+        """Return integers that turn directions into n·μθ, in the units of X_kᵀν before the cut."""
+        unit = regulariser * self.rows * 2.0 ** (self._bits - DIRECTION_BITS - scale)
+        return _words(np.rint(coefficients * unit))
+
+
+def weight_words(coefficients: Array) -> Words:
+    """Return integers that turn directions into weights of DIRECTION_BITS + WEIGHT_BITS binary places."""
+    return _words(np.rint(coefficients * 2.0**WEIGHT_BITS))
+
+
+def _words(integers: Array) -> Words:
+    if not (np.abs(integers) < 2.0**62).all():
+        raise DataError("a number is too large for fixed point; scale the columns, or choose protection 'masked'")
+    return integers.astype(np.int64).view(np.uint64)
+
+
+def cut(shares: Words, places: int, *, first: bool) -> Words:
+    """Drop binary places of one holder's shares; `first` is True for one of the two holders."""
+    by = np.uint64(places)
+    return shares >> by if first else np.negative(np.negative(shares) >> by)
+
+
+def in_range(scores: Array) -> bool:
+    """Return whether the opened changes of scores can be right: no share was cut wrongly."""
+    return bool(np.abs(scores).max(initial=0.0) <= MOST_CHANGE)
+
+
+def combine(vectors: Words, columns: Words) -> Words:
+    """(q, m) times (m, n) modulo 2⁶⁴, column by column: numpy's own product is several times slower here."""
+    total = np.zeros((len(vectors), columns.shape[1]), dtype=np.uint64)
+    for factors, column in zip(vectors.T, columns, strict=True):
+        for line, factor in zip(total, factors, strict=True):
+            line += factor * column
+    return total
 
 
 def times(columns: Words, vector: Words) -> Words:

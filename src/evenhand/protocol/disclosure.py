@@ -88,7 +88,8 @@ class Coverage:
         From "masked" on, the server learns its sum over the passive parties only. Messages that clients sum say so in
         `Schema.adds`.
     hides_nu
-        It holds ν, one number a row. At "dealer" and "encrypted" a passive party gets X_kᵀν in its place.
+        It holds ν, one number a row. At "dealer" and "encrypted" a passive party gets a share of X_kᵀν in its
+        place, which is uniform.
     """
 
     from_labels: bool = False

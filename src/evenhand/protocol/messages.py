@@ -188,7 +188,7 @@ class Schema:
         if level != "none" and self.coverage.summed:
             return "the server learns the sum over passive parties"
         if level in ("dealer", "encrypted") and self.coverage.hides_nu:
-            return "not sent to passive parties: each learns X_kᵀν"
+            return "not sent to passive parties: each gets a share of X_kᵀν, which is uniform"
         return SENT_AS_IT_IS
 
     def with_label_privacy(self) -> str:

@@ -196,7 +196,7 @@ class VerticalTerms(Terms):
 
     @property
     def hides_nu(self) -> bool:
-        """Whether passive parties receive X_kᵀν instead of ν."""
+        """Whether passive parties hold their weights in shares, and receive neither ν nor X_kᵀν."""
         return self.job.protection in ("dealer", "encrypted")
 
     def to_plain(self) -> dict[str, Any]:

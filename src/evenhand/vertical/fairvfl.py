@@ -26,7 +26,6 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Point
 from evenhand.errors import ProtocolError
 from evenhand.models.optimisers import Adam, Plain, make_optimiser
-from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Solver
@@ -36,7 +35,6 @@ from evenhand.vertical.messages import (
     COMBINED_SCORES,
     FAIRVFL,
     GRADIENT_NORM,
-    PRODUCT,
     SCORES,
     SPECTRUM,
     WEIGHTED_DERIVATIVE,
@@ -216,7 +214,7 @@ class FairVFLPassiveParty(FairVFLParty):
     """Passive party of FairVFL Algorithm 3: one step for each ν."""
 
     def handle(self, message: Message) -> Sends:
-        if message.kind not in (WEIGHTED_DERIVATIVE.kind, PRODUCT.kind):
+        if message.kind != WEIGHTED_DERIVATIVE.kind:
             raise ProtocolError(f"{self.name} is passive and takes no {message.kind!r}")
         gradient = self.gradient_told(message)
         if message.integer("last"):
@@ -321,6 +319,6 @@ SOLVER = Solver(
     models=("linear", "mlp"),
     runtimes=("messages", "flower", "threads"),
     takes_weights=True,
-    protections=PROTECTIONS,
+    protections=("none", "masked"),
     takes_label_privacy=True,
 )

@@ -100,17 +100,6 @@ OWN_COLUMNS = Schema(
     ),
 )
 
-PRODUCT = Schema(
-    "product",
-    {"round": INTEGER, "last": INTEGER, "step": NUMBER, "product": Field("f8", ("columns",))},
-    direction=Direction("server", "passive party"),
-    reveals=(
-        "X_kᵀν to a passive party in place of ν: one number for each of its columns. Never sent in this form: "
-        "the protection level replaces it."
-    ),
-    coverage=Coverage(from_labels=True),
-)
-
 DIRECTION = Schema(
     "direction",
     {
@@ -172,7 +161,7 @@ SUBSPACE = Vocabulary(
 FAIRVFL = Vocabulary(
     SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, GRADIENT_NORM, title="Vertical: FairVFL, FedBCD"
 )
-VOCABULARY = Vocabulary(*SUBSPACE, *FAIRVFL, PRODUCT)
+VOCABULARY = Vocabulary(*SUBSPACE, *FAIRVFL)
 
 
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:

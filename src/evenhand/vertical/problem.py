@@ -28,7 +28,7 @@ from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower
 from evenhand.protocol.terms import VerticalTerms, check_name
-from evenhand.vertical.messages import GRADIENT_NORM, PRODUCT, VOCABULARY, message_sizes
+from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY, message_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,8 +234,6 @@ class GradientParty(Party):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own_model(terms, name, own))
-        if terms.hides_nu:
-            self.sizes = {**self.sizes, "columns": own.matrix.shape[1]}
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort
@@ -252,11 +250,9 @@ class GradientParty(Party):
         return self.model.gradient(nu)
 
     def gradient_told(self, message: Message) -> Array:
-        """Return the gradient from ν, or from the product of ν with the party's columns where ν is hidden from it."""
-        if message.kind != PRODUCT.kind:
-            self.check_derivatives(message["nu"])
-            return self.gradient(message["nu"])
-        return message["product"] + self.terms.regulariser * self.model.weights
+        """Return the gradient from the ν of a message, unless this ν probes single rows."""
+        self.check_derivatives(message["nu"])
+        return self.gradient(message["nu"])
 
     def gradient_norm(self, gradient: Array) -> Message:
         """Return the party's part of the certificate. The party is then done unless the server asks again."""

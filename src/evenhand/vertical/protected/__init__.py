@@ -4,8 +4,8 @@ A solver is written once, as published. A layer is a role around a role (`layer.
 messages of the inner role before they are sent, and opens received messages before it hands them on.
 
 - `masking.py`: the server learns sums over the passive parties, and nothing of a single one. The solver sees one party.
-- `products.py`: a passive party receives X_kᵀν in place of ν, in fixed point: by Beaver triples (`dealing.py`) or under
-  encryption (`encrypting.py`).
+- `sharing.py`: on shared weights a passive party learns nothing of the labels. Products come by Beaver triples of a
+  dealer (`dealing.py`). `trail.py` has the public part: which combination of directions the weights are.
 - `guarding.py` refuses columns that no protection can hide.
 - `build.py` builds roles by the terms.
 """

@@ -1,11 +1,16 @@
-"""Compute X_kᵀν by Beaver triples from a third party without data, modulo 2⁶⁴.
+"""Shares of products by Beaver triples from a third party without data, modulo 2⁶⁴.
 
-Party k and the dealer share a seed. From it both draw A_k, of the shape of X_k, and c_k for every round. The server and
-the dealer share a seed for b. The dealer sends the server d_k = A_kᵀb − c_k. The party sends X_k − A_k once. In a round
-the server sends ν − b, and (X_k − A_k)ᵀb + d_k. By Xᵀν = Xᵀ(ν − b) + (X − A)ᵀb + Aᵀb the party gets its product.
+Party and dealer share a seed, and server and dealer share another. To multiply a matrix M of the party with a vector v
+of the server, the party draws A of the shape of M, and the server draws b. The party sends M − A once, and the server
+sends v − b. The dealer draws r as the party does, and sends the server Ab − r. Then
 
-Every message is uniform to its receiver, and every number is used once. Seeds are those of the session
-(`privacy/key_exchange.py`), so a carrier of the dealer's messages learns nothing and cannot take the dealer's place.
+    party's share = M(v − b) + r,    server's share = (M − A)b + (Ab − r),
+
+and they add up to Mv. For inner products of shares p·s, the party sends p − a, and the server has sent s − b.
+
+Every message is uniform to its receiver, and every random word is used for one number of an exchange only. Seeds are
+those of the session (`privacy/key_exchange.py`), so a carrier of the dealer's messages learns nothing and cannot take
+the dealer's place. A resumed run has new seeds: the party hides its columns and shares again, and so does the server.
 """
 
 from __future__ import annotations
@@ -16,38 +21,81 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from evenhand.errors import ProtocolError
-from evenhand.privacy.fixed_products import ProductGrid, times
+from evenhand.privacy.fixed_products import combine, times
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.pairwise import Words, stream
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.problem import PartyData
 from evenhand.vertical.protected.messages import (
     CORRECTIONS,
     HIDDEN_COLUMNS,
     HIDDEN_DERIVATIVE,
+    HIDDEN_SHARES,
     JOINING,
     NEXT_TRIPLE,
     TRIPLES,
 )
-from evenhand.vertical.protected.products import ProductParty, ProductServer
+from evenhand.vertical.protected.sharing import Ask, SharedParty, SharedServer, crossed
+from evenhand.vertical.subspace.options import Subspace
 
 NO_MORE: Final = -1
 """Number of a triple that means: no more triples are needed."""
 
 
-def _columns_mask(seed: bytes, columns: int, rows: int) -> Words:
-    """Return A_k, (m, n)."""
-    return stream(seed, "columns", columns * rows).reshape(columns, rows)
+def _words(array: Any) -> Words:
+    return np.asarray(array).view(np.uint64)
 
 
-def _answer_mask(seed: bytes, number: int, columns: int) -> Words:
-    """Return c_k."""
-    return stream(seed, f"answer {number}", columns)
+class PartySeed:
+    """Random words that a party and the dealer both draw."""
+
+    def __init__(self, seed: bytes, columns: int, rows: int, bands: int) -> None:
+        self._seed, self._columns, self._rows, self._bands = seed, columns, rows, bands
+
+    def columns(self) -> Words:
+        """(m, n): what hides the columns."""
+        return self._draw("columns", self._columns, self._rows)
+
+    def matrix(self) -> Words:
+        """(bands · m, m): what hides −H⁻¹."""
+        return self._draw("matrix", self._bands * self._columns, self._columns)
+
+    def shares(self, number: int) -> Words:
+        """(1 + bands, m): what hides the shares of the slope and of the directions."""
+        return self._draw(f"shares {number}", 1 + self._bands, self._columns)
+
+    def slope(self, number: int) -> Words:
+        return self._draw(f"slope {number}", self._columns)
+
+    def directions(self, number: int) -> Words:
+        return self._draw(f"directions {number}", self._bands * self._columns)
+
+    def scores(self, number: int) -> Words:
+        return self._draw(f"scores {number}", self._bands, self._rows)
+
+    def products(self, number: int, size: int) -> Words:
+        return self._draw(f"products {number}", size)
+
+    def _draw(self, label: str, *shape: int) -> Words:
+        return stream(self._seed, label, int(np.prod(shape))).reshape(shape)
 
 
-def _nu_mask(seed: bytes, number: int, rows: int) -> Words:
-    """Return b."""
-    return stream(seed, f"derivative {number}", rows)
+class ServerSeed:
+    """Random words that the server and the dealer both draw."""
+
+    def __init__(self, seed: bytes, rows: int, bands: int) -> None:
+        self._seed, self._rows, self._bands = seed, rows, bands
+
+    def nu(self, number: int) -> Words:
+        """What hides ν."""
+        return stream(self._seed, f"derivative {number}", self._rows)
+
+    def shares(self, name: str, columns: int, number: int) -> Words:
+        """(1 + bands, m): what hides the server's shares of one party's slope and directions."""
+        drawn = stream(self._seed, f"shares {number} {name}", (1 + self._bands) * columns)
+        return drawn.reshape(1 + self._bands, columns)
 
 
 class DealerRole(Role):
@@ -56,16 +104,19 @@ class DealerRole(Role):
     vocabulary = TRIPLES
     state_fields: ClassVar = {
         "_columns": dict[str, int],
-        "_asked": int | None,
+        "_asked": Message | None,
+        "_number": int,
     }
 
-    def __init__(self, name: str, rows: int, members: Sequence[str], session: Session, context: str) -> None:
-        super().__init__(name, {"rows": rows})
-        self.rows, self.members = rows, tuple(members)
-        self._seeds = {peer: session.seed(peer, f"triples {context}") for peer in (SERVER, *members)}
+    def __init__(self, name: str, terms: VerticalTerms, session: Session) -> None:
+        self.bands = terms.job.settings(Subspace).bands_asked(terms)
+        super().__init__(name, {"rows": terms.n_rows, "bands": self.bands})
+        self.rows, self.members = terms.n_rows, terms.passive
+        self._seeds = {peer: session.seed(peer, f"triples {terms.digest}") for peer in (SERVER, *self.members)}
         self._columns: dict[str, int] = {}
-        self._masks: dict[str, Words] = {}
-        self._asked: int | None = None
+        self._masks: dict[str, tuple[Words, Words]] = {}
+        self._asked: Message | None = None
+        self._number = 0
 
     def handle(self, message: Message) -> Sends:
         sender = message.sender
@@ -73,31 +124,52 @@ class DealerRole(Role):
             self._columns[sender] = message.integer("columns")
             return self._answer()
         if message.kind == NEXT_TRIPLE.kind and sender == SERVER and self._asked is None:
-            if message.integer("number") != NO_MORE:
-                self._asked = message.integer("number")
+            if message.integer("number") == NO_MORE:
+                self.done = True
+                self._seeds, self._masks, self._columns = {}, {}, {}
+                return ()
+            # A number that came before would give the server two products under the same random words.
+            if message.integer("number") > self._number:
+                self._asked, self._number = message, message.integer("number")
                 return self._answer()
-            self.done = True
-            self._seeds, self._masks, self._columns = {}, {}, {}
-            return ()
         raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
 
     def _answer(self) -> Sends:
         """Return the requested triple once all participants have joined."""
         if self._asked is None or len(self._columns) < len(self.members):
             return ()
-        number, self._asked = self._asked, None
-        return [self._corrections(number)]
+        asked, self._asked = self._asked, None
+        return [self._corrections(asked)]
 
-    def _corrections(self, number: int) -> Message:
-        nu = _nu_mask(self._seeds[SERVER], number, self.rows)
-        found = []
+    def _corrections(self, asked: Message) -> Message:
+        number, last = asked.integer("number"), bool(asked.integer("last"))
+        kept = [int(one) for one in asked["kept"]]
+        server = ServerSeed(self._seeds[SERVER], self.rows, self.bands)
+        nu = server.nu(number)
+        slopes, directions = [], []
+        scores = np.zeros((0 if last else self.bands, self.rows), dtype=np.uint64)
+        products = np.zeros(1 if last else 1 + self.bands**2 * (len(kept) + 1), dtype=np.uint64)
         for name in self.members:
-            columns, seed = self._columns[name], self._seeds[name]
+            columns = self._columns[name]
+            party = PartySeed(self._seeds[name], columns, self.rows, self.bands)
             if name not in self._masks:
-                self._masks[name] = _columns_mask(seed, columns, self.rows)
-            found.append(times(self._masks[name], nu) - _answer_mask(seed, number, columns))
-            self.effort += float(columns * self.rows)
-        return CORRECTIONS.message(self.name, SERVER, number=number, words=np.concatenate(found).view(np.int64))
+                self._masks[name] = party.columns(), party.matrix()
+            masks, matrix = self._masks[name]
+            slopes.append(times(masks, nu) - party.slope(number))
+            one, other = party.shares(number), server.shares(name, columns, number)
+            inner = np.zeros(0, dtype=np.uint64)
+            if not last:
+                directions.append(times(matrix, other[0]) - party.directions(number))
+                scores += combine(other[1:], masks) - party.scores(number)
+                ones = np.concatenate([party.shares(old)[1:] for old in (*kept, number)])
+                others = np.concatenate([server.shares(name, columns, old)[1:] for old in (*kept, number)])
+                inner = crossed((one[1:], other[1:]), (ones, others)).ravel()
+            inner = np.append(inner, crossed((one[:1], other[:1]), (one[:1], other[:1])))
+            products += inner - party.products(number, len(inner))
+            self.effort += float((1 + self.bands) * columns * self.rows)
+        found = {"slopes": slopes, "directions": directions, "scores": [scores.ravel()], "products": [products]}
+        body = {key: _joined(parts).view(np.int64) for key, parts in found.items()}
+        return CORRECTIONS.message(self.name, SERVER, number=number, **body)
 
     def resumed(self) -> Sends:
         """Wait for everybody to join again: the attempt has new seeds."""
@@ -108,64 +180,113 @@ class DealerRole(Role):
         self._masks = {}
 
 
-class DealtParty(ProductParty):
-    """Sends its columns hidden, once, and computes its product from the server's messages."""
+def _joined(parts: Sequence[Words]) -> Words:
+    return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
 
-    def __init__(
-        self, inner: Role, grid: ProductGrid, words: Words, dealer: str, session: Session, context: str
-    ) -> None:
-        super().__init__(inner, TRIPLES, grid, words)
+
+class DealtParty(SharedParty):
+    """Sends its columns hidden, once, and computes its shares from the server's messages."""
+
+    state_fields: ClassVar = {"_told": Words}
+
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData, dealer: str, session: Session) -> None:
+        super().__init__(terms, name, own, TRIPLES)
         self._dealer = dealer
-        self._seed = session.seed(dealer, f"triples {context}")
+        self._seed = session.seed(dealer, f"triples {terms.digest}")
+        self._told: Words = np.zeros((0, self.columns), dtype=np.uint64)
+
+    @property
+    def _random(self) -> PartySeed:
+        return PartySeed(self._seed, self.columns, self.grid.rows, self.trail.bands)
 
     def start(self) -> Sends:
         return [*self._joining(), *super().start()]
 
     def resumed(self) -> Sends:
+        self._told = self._told[:0]
         return [*self._joining(), *super().resumed()]
 
+    def handle(self, message: Message) -> Sends:
+        if message.kind == HIDDEN_DERIVATIVE.kind and self._seed:
+            return self._multiply(message)
+        return super().handle(message)
+
     def _joining(self) -> Sends:
-        """Hide the columns behind the seed of this attempt."""
-        hidden = self.words - _columns_mask(self._seed, *self.words.shape)
+        """Hide columns and shares behind the seed of this attempt."""
+        drawn = self._random
+        words = {
+            "words": self.words - drawn.columns(),
+            "matrix": self.matrix - drawn.matrix(),
+            "shares": self.shares - np.concatenate([drawn.shares(number)[1:] for number in self.trail.numbers]),
+        }
         return [
-            JOINING.message(self.name, self._dealer, columns=len(self.words)),
-            HIDDEN_COLUMNS.message(self.name, SERVER, words=hidden.view(np.int64)),
+            JOINING.message(self.name, self._dealer, columns=self.columns),
+            HIDDEN_COLUMNS.message(self.name, SERVER, **{key: one.view(np.int64) for key, one in words.items()}),
         ]
 
-    def take(self, message: Message) -> Sends:
-        if message.kind == HIDDEN_DERIVATIVE.kind and message.sender == SERVER and self._seed:
-            own = times(self.words, message["nu"].view(np.uint64))
-            mask = _answer_mask(self._seed, message.integer("number"), len(self.words))
-            product = own + message["words"].view(np.uint64) + mask
-            return self.told(message, product, message.integer("scale"))
-        raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+    def _multiply(self, message: Message) -> Sends:
+        ask, drawn, told = self.asked(message), self._random, _words(message["shares"])
+        bands = self.trail.bands
+        earlier = np.concatenate([self._told, _words(message["earlier"])])[: bands * len(ask.kept)]
+        if len(told) != 1 + (0 if ask.last else bands) or len(earlier) != bands * len(ask.kept):
+            raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
+        slope = times(self.words, _words(message["nu"])) + drawn.slope(ask.number)
+        if ask.last:
+            nothing = np.zeros(0, dtype=np.uint64)
+            of_slope = of_directions = nothing
+        else:
+            of_slope = times(self.matrix, told[0]) + drawn.directions(ask.number)
+            of_directions = combine(told[1:], self.words) + drawn.scores(ask.number)
+        self._told = np.concatenate([earlier, told[1:]])
+        self._slope = told[:1]
+        return self.answer(ask, slope, of_slope, of_directions)
 
-    def ended(self) -> Sends:
-        self._seed = b""
-        return ()
+    def cross(self, ask: Ask, slope: Words, new: Words, every: Words) -> tuple[Words, Sends]:
+        told = self._told[len(self._told) - len(new) :]
+        inner = np.append(crossed((new, told), (every, self._told)), crossed(*[(slope, self._slope)] * 2))
+        drawn = self._random
+        hidden = np.concatenate([slope, new]) - drawn.shares(ask.number)[: 1 + len(new)]
+        sent = HIDDEN_SHARES.message(self.name, SERVER, number=ask.number, words=hidden.view(np.int64))
+        return inner + drawn.products(ask.number, len(inner)), [sent]
+
+    def forget(self) -> None:
+        super().forget()
+        self._seed, self._told = b"", self._told[:0]
 
 
-class DealtServer(ProductServer):
-    """Sends ν behind b, with a new triple for every round."""
+class DealtServer(SharedServer):
+    """Sends ν and its shares behind random words of the dealer, with new ones for every exchange."""
 
-    state_fields: ClassVar = {"_columns": dict[str, Words], "_corrections": Words | None}
+    state_fields: ClassVar = {
+        "_columns": dict[str, Words],
+        "_matrices": dict[str, Words],
+        "_hidden": dict[str, Words],
+        "_slopes": dict[str, Words],
+        "_corrections": Message | None,
+        "_products": Words,
+        "_began": bool,
+    }
 
-    def __init__(
-        self, inner: Role, grid: ProductGrid, members: Sequence[str], dealer: str, session: Session, context: str
-    ) -> None:
-        super().__init__(inner, TRIPLES, grid, members)
+    def __init__(self, inner: Role, terms: VerticalTerms, together: str, dealer: str, session: Session) -> None:
+        super().__init__(inner, terms, together, TRIPLES)
         self._dealer = dealer
-        self._seed = session.seed(dealer, f"triples {context}")
+        self._seed = session.seed(dealer, f"triples {terms.digest}")
+        # What parties have hidden: columns, matrices, shares of all directions, and of the slope of this exchange.
         self._columns: dict[str, Words] = {}
-        self._corrections: Words | None = None
-
-    def resumed(self) -> Sends:
-        self._columns, self._corrections = {}, None
-        return super().resumed()
+        self._matrices: dict[str, Words] = {}
+        self._hidden: dict[str, Words] = {}
+        self._slopes: dict[str, Words] = {}
+        self._corrections: Message | None = None
+        self._products: Words = np.zeros(0, dtype=np.uint64)
+        self._began = False
 
     @property
-    def ready(self) -> bool:
-        return self._corrections is not None and len(self._columns) == len(self.members)
+    def _random(self) -> ServerSeed:
+        return ServerSeed(self._seed, self.grid.rows, self.trail.bands)
+
+    def resumed(self) -> Sends:
+        self._columns, self._corrections, self._began = {}, None, False
+        return super().resumed()
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
@@ -173,33 +294,122 @@ class DealtServer(ProductServer):
             # A party that was resumed for the last messages only.
             return ()
         if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns:
-            self._columns[sender] = message["words"].view(np.uint64)
+            return self._take_columns(sender, message)
+        if kind == CORRECTIONS.kind and sender == self._dealer and self._lacks_corrections(message):
+            self._corrections = message
             return self.proceed()
-        wanted = self._corrections is None and self._waiting is not None
-        if kind == CORRECTIONS.kind and sender == self._dealer and wanted and message.integer("number") == self.number:
-            self._corrections = message["words"].view(np.uint64)
-            return self.proceed()
-        raise ProtocolError(f"the server takes no {kind!r} from {sender!r} at this point")
+        if kind == HIDDEN_SHARES.kind and self._awaits(sender, message):
+            words = _words(message["words"])
+            self._slopes[sender] = words[:1]
+            self._hidden[sender] = np.concatenate([self._hidden[sender], words[1:]])
+            return self.open()
+        return super().take(message)
 
-    def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
-        mask = _nu_mask(self._seed, self.number, self.grid.rows)
-        corrections, self._corrections = self._corrections, None
-        assert corrections is not None
+    def _take_columns(self, sender: str, message: Message) -> Sends:
+        bands, columns = self.trail.bands, len(message["words"])
+        shapes = (bands * columns, columns), (bands * len(self.trail.numbers), columns)
+        if (message["matrix"].shape, message["shares"].shape) != shapes:
+            raise ProtocolError(f"{sender}: its matrix does not fit its {columns} columns; the message is refused")
+        self._columns[sender], self._matrices[sender] = _words(message["words"]), _words(message["matrix"])
+        self._hidden[sender] = _words(message["shares"])
+        self.shares.setdefault(sender, np.zeros((bands, columns), dtype=np.uint64))
+        return self.proceed()
+
+    def _lacks_corrections(self, message: Message) -> bool:
+        """Return whether the dealer's words belong to an exchange that has not begun."""
+        begun = self._waiting is None or self._corrections is not None or len(self._words) > 0
+        return not begun and message.integer("number") == self.number
+
+    def _awaits(self, sender: str, message: Message) -> bool:
+        """Return whether a party's hidden shares belong to the exchange that is under way."""
+        if sender not in self._columns or sender in self._slopes or not len(self._words):
+            return False
+        shape = 1 + (0 if self._last else self.trail.bands), len(self._columns[sender])
+        return message.integer("number") == self.number and message["words"].shape == shape
+
+    @property
+    def _last(self) -> bool:
+        return self._waiting is not None and bool(self._waiting.integer("last"))
+
+    @property
+    def ready(self) -> bool:
+        return self._corrections is not None and len(self._columns) == len(self.members)
+
+    def request(self) -> Sends:
+        kept = np.array(self.trail.numbers, dtype=np.int64)
+        return [NEXT_TRIPLE.message(SERVER, self._dealer, number=self.number, last=int(self._last), kept=kept)]
+
+    def begin_exchange(self, ask: Ask) -> None:
+        message, bands = self._corrections, self.trail.bands
+        assert message is not None
+        self._corrections, self._slopes = None, {}
         widths = [len(self._columns[name]) for name in self.members]
-        if sum(widths) != len(corrections):
-            raise ProtocolError(f"the dealer sends {len(corrections)} corrections for {sum(widths)} columns")
-        body = about | {"number": self.number, "nu": (nu - mask).view(np.int64)}
-        sends: list[Message] = []
-        for name, correction in zip(self.members, np.split(corrections, np.cumsum(widths)[:-1]), strict=True):
-            words = times(self._columns[name], mask) + correction
-            self.spent += float(self._columns[name].size)
-            sends.append(HIDDEN_DERIVATIVE.message(SERVER, name, **body, words=words.view(np.int64)))
-        return sends
+        shares = 0 if ask.last else bands
+        sizes = {
+            "slopes": sum(widths),
+            "directions": shares * sum(widths),
+            "scores": shares * self.grid.rows,
+            "products": 1 + shares * bands * (len(ask.kept) + 1),
+        }
+        for key, size in sizes.items():
+            if len(message[key]) != size:
+                raise ProtocolError(f"the dealer sends {len(message[key])} {key} for {size}; refused")
+        ends = np.cumsum(widths)[:-1]
+        self._of_nu = dict(zip(self.members, np.split(_words(message["slopes"]), ends), strict=True))
+        self._of_slope = dict(zip(self.members, np.split(_words(message["directions"]), shares * ends), strict=True))
+        self._of_directions = _words(message["scores"]).reshape(shares, self.grid.rows)
+        self._products = _words(message["products"])
+        self._nu = self._random.nu(ask.number)
 
-    def ask(self) -> Sends:
-        return [NEXT_TRIPLE.message(SERVER, self._dealer, number=self.number)]
+    def _masks(self, name: str, number: int) -> Words:
+        return self._random.shares(name, len(self._columns[name]), number)
+
+    def _kept_masks(self, name: str) -> Words:
+        return np.concatenate([self._masks(name, number)[1:] for number in self.trail.numbers])
+
+    def slope_share(self, name: str, ask: Ask, nu: Words) -> Words:
+        self._sent_nu = (nu - self._nu).view(np.int64)
+        return times(self._columns[name], self._nu) + self._of_nu[name]
+
+    def direction_share(self, name: str, ask: Ask, slope: Words) -> Words:
+        return times(self._matrices[name], self._masks(name, ask.number)[0]) + self._of_slope[name]
+
+    def scores_share(self, name: str, ask: Ask, new: Words) -> Words:
+        # The dealer's words are for the sum over all parties: they are added once.
+        once, self._of_directions = self._of_directions, np.zeros_like(self._of_directions)
+        return combine(self._masks(name, ask.number)[1:], self._columns[name]) + once
+
+    def told(self, name: str, ask: Ask, slope: Words, new: Words) -> Message:
+        shares = np.concatenate([slope[None], new])
+        shares = shares - self._masks(name, ask.number)[: len(shares)]
+        earlier = self.shares[name][:0]
+        if not self._began:
+            earlier = self.shares[name][: self.trail.bands * len(ask.kept)] - self._kept_masks(name)
+        words = {"nu": self._sent_nu, "shares": shares.view(np.int64), "earlier": earlier.view(np.int64)}
+        if name == self.members[-1]:
+            self._began = True
+        return HIDDEN_DERIVATIVE.message(SERVER, name, **ask.fields(), **words)
+
+    @property
+    def crossed_all(self) -> bool:
+        return len(self._slopes) == len(self.members)
+
+    def cross(self, last: bool) -> Words:
+        total = self._products
+        for name in self.members:
+            slope = self._slopes[name], self._masks(name, self.number)[:1]
+            inner = crossed(slope, slope)
+            if not last:
+                every, bands = (self._hidden[name], self._kept_masks(name)), self.trail.bands
+                inner = np.append(crossed((every[0][-bands:], every[1][-bands:]), every), inner)
+            total = total + inner.ravel()
+        return total
+
+    def dropped(self) -> None:
+        self._hidden = {name: words[: -self.trail.bands] for name, words in self._hidden.items()}
 
     def ended(self) -> Sends:
+        sends = super().ended()
         self._seed = b""
-        self._corrections, self._columns = None, {}
-        return [NEXT_TRIPLE.message(SERVER, self._dealer, number=NO_MORE)]
+        self._corrections, self._columns, self._matrices, self._hidden, self._slopes = None, {}, {}, {}, {}
+        return [*sends, NEXT_TRIPLE.message(SERVER, self._dealer, number=NO_MORE, last=1, kept=np.zeros(0, np.int64))]

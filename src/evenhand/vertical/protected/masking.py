@@ -22,16 +22,19 @@ from evenhand.protocol.messages import Message, Schema, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.protected.layer import Layer, readdressed
-from evenhand.vertical.protected.messages import MASKED, MASKS
+from evenhand.vertical.protected.messages import MASKED, MASKS, SHARES
 
-SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in VOCABULARY if one.coverage.summed}
+SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in (*VOCABULARY, *SHARES) if one.coverage.summed}
 """Kinds of messages that are summed."""
 _PIECE: Final = 1 << 15
 """Number of per-row values that are converted to fixed point at a time."""
 
 
 class MessagePacking:
-    """Packs one kind of message into words: all its real numbers, in the order of its fields."""
+    """Packs one kind of message into words: all its real numbers, in the order of its fields.
+
+    A message that consists of words modulo 2⁶⁴ already, in a field of this name, is added as it is.
+    """
 
     def __init__(self, schema: Schema, sizes: Mapping[str, int], parties: int) -> None:
         self._schema, self._parties = schema, parties
@@ -42,7 +45,8 @@ class MessagePacking:
                 self._shapes[name] = tuple(sizes[n] if isinstance(n, str) else n or 0 for n in field.shape)
                 if "rows" in field.shape:
                     self._by_row.add(name)
-        self.integers = [name for name, field in schema.fields.items() if field.dtype == "i8"]
+        self.integers = [name for name, field in schema.fields.items() if field.dtype == "i8" and not field.shape]
+        self.raw = "words" in schema.fields
         self._sizes = {
             name: int(np.prod(shape, dtype=np.int64)) * (1 if name in self._by_row else 2)
             for name, shape in self._shapes.items()
@@ -51,6 +55,9 @@ class MessagePacking:
 
     def add(self, message: Message, onto: Words) -> None:
         """Add a message's numbers to masks, which gives the words to send. Per-row numbers are not copied."""
+        if self.raw:
+            onto += message["words"].view(np.uint64)
+            return
         start = 0
         for name, shape in self._shapes.items():
             part = onto[start : start + self._sizes[name]]
@@ -67,6 +74,8 @@ class MessagePacking:
     def unpack(self, words: Words, integers: NDArray[Any], sender: str) -> Message:
         """Return the message whose numbers are the sums."""
         body: dict[str, Any] = dict(zip(self.integers, integers, strict=True))
+        if self.raw:
+            return self._schema.message(sender, SERVER, **body, words=words.view(np.int64))
         start = 0
         for name, shape in self._shapes.items():
             part = words[start : start + self._sizes[name]]
@@ -108,14 +117,19 @@ class MaskedParty(Layer):
         raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r}")
 
     def outwards(self, messages: Sends) -> Sends:
-        return [self._masked(one) if self._masking and one.receiver == SERVER else one for one in messages]
+        return [self._masked(one) if self._masking and self._is_summed(one) else one for one in messages]
+
+    @staticmethod
+    def _is_summed(message: Message) -> bool:
+        return message.receiver == SERVER and message.kind in SUMMED
 
     def _masked(self, message: Message) -> Message:
         if self._masks is None:
             raise ProtocolError(f"{self.name} has no masks left for {message.kind!r}; it is not sent")
         packing = MessagePacking(SUMMED[message.kind], self.inner.sizes, len(self.members))
         # All parties send in the same order, so equal numbers belong together.
-        words = self._masks.mask(f"{message.kind} {self.number}", packing.size)
+        size = len(message["words"]) if packing.raw else packing.size
+        words = self._masks.mask(f"{message.kind} {self.number}", size)
         packing.add(message, words)
         integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
         body = {"session": self._tag, "number": self.number, "integers": integers, "words": words.view(np.int64)}
@@ -164,9 +178,10 @@ class TogetherServer(Layer):
         if kind not in SUMMED or number != self._told[message.sender]:
             raise ProtocolError(f"{message.sender} sends {kind!r} out of turn; it is refused")
         packing = MessagePacking(SUMMED[kind], self.inner.sizes, len(self.members))
-        if len(message["words"]) != packing.size or len(message["integers"]) != len(packing.integers):
-            raise ProtocolError(f"{message.sender}: a masked {kind!r} has {len(message['words'])} words; refused")
         known = self._sums.get(number)
+        size = packing.size if not packing.raw else len(known.total if known is not None else message["words"])
+        if len(message["words"]) != size or len(message["integers"]) != len(packing.integers):
+            raise ProtocolError(f"{message.sender}: a masked {kind!r} has {len(message['words'])} words; refused")
         if known is not None and (known.kind != kind or (known.integers != message["integers"]).any()):
             raise ProtocolError(f"{message.sender} sends another {kind!r} than those before; it is refused")
 

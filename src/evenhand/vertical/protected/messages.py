@@ -29,44 +29,87 @@ JOINING = Schema(
 )
 HIDDEN_COLUMNS = Schema(
     "hidden-columns",
-    {"words": Field("i8", (None, "rows"))},
+    {
+        "words": Field("i8", (None, "rows")),
+        "matrix": Field("i8", (None, None)),
+        "shares": Field("i8", (None, None)),
+    },
     direction=Direction("passive party", "server"),
     reveals=(
-        "To the server, once: X_k − A_k modulo 2⁶⁴, with A_k known to the party and the dealer. It reveals "
-        "the number of columns; the words are uniform. With the dealer's A_k it is the party's table: an "
-        "organisation that runs both server and dealer knows everything."
+        "To the server, once in an attempt: the party's columns, the inverse of their curvature and its shares so far, "
+        "each minus random words that only the party and the dealer know. It reveals the number of columns; the words "
+        "are uniform. With the dealer's random words it is the party's table: an organisation that runs both server "
+        "and dealer knows everything."
     ),
 )
 CORRECTIONS = Schema(
     "corrections",
-    {"number": INTEGER, "words": WORDS},
+    {"number": INTEGER, "slopes": WORDS, "directions": WORDS, "scores": WORDS, "products": WORDS},
     direction=Direction("dealer", "server"),
-    reveals=("To the server: A_kᵀb − c for each party. Uniform words, because only that party and the dealer know c."),
+    reveals=(
+        "To the server: products of random words, minus random words that only a party and the dealer know. Uniform "
+        "words."
+    ),
 )
 NEXT_TRIPLE = Schema(
     "next-triple",
-    {"number": INTEGER},
+    {"number": INTEGER, "last": INTEGER, "kept": WORDS},
     direction=Direction("server", "dealer"),
     reveals="To the dealer: the number of rounds.",
     most=(1, 2),
 )
+ASK = {
+    "round": INTEGER,
+    "last": INTEGER,
+    "number": INTEGER,
+    "scale": INTEGER,
+    "lengthen": INTEGER,
+    "kept": WORDS,
+}
+"""Public numbers of an exchange: see `sharing.Ask`."""
 HIDDEN_DERIVATIVE = Schema(
     "hidden-derivative",
-    {
-        "round": INTEGER,
-        "last": INTEGER,
-        "step": Field("f8"),
-        "number": INTEGER,
-        "scale": INTEGER,
+    ASK
+    | {
         "nu": Field("i8", ("rows",)),
-        "words": Field("i8", ("columns",)),
+        "shares": Field("i8", (None, "columns")),
+        "earlier": Field("i8", (None, "columns")),
     },
     direction=Direction("server", "passive party"),
     reveals=(
-        "ν − b modulo 2⁶⁴ to a passive party, uniform words, and what it needs to compute X_kᵀν from them: "
-        "one number for each of its columns, and a power of two that bounds the size of ν. The sums of sparse "
-        "columns can reveal labels, also of columns that pass the guards: see the known weaknesses in "
-        "privacy.md."
+        "To a passive party: ν, and the server's shares of the party's slope and directions, each minus random words "
+        "that only the server and the dealer know. Uniform words: they reveal nothing of labels. In the clear are the "
+        "round, and two powers of two: a bound on the size of ν, and the length of directions."
+    ),
+    coverage=Coverage(from_labels=True),
+)
+HIDDEN_SHARES = Schema(
+    "hidden-shares",
+    {"number": INTEGER, "words": Field("i8", (None, None))},
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "To the server: the party's shares of its slope and directions, minus random words that only the party and the "
+        "dealer know. Uniform words."
+    ),
+)
+SHARED_DIRECTION = Schema(
+    "shared-direction",
+    {"number": INTEGER, "words": WORDS},
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "The party's shares of what direction holds: the change of every row's score along its directions, and inner "
+        "products of its directions. It is sent behind masks only (masked), so that the server learns the sum over "
+        "passive parties: what it learns at protection masked, and one squared norm of the slope."
+    ),
+    coverage=Coverage(summed=True),
+)
+WEIGHT_SHARE = Schema(
+    "weight-share",
+    {"words": Field("i8", ("columns",))},
+    direction=Direction("server", "passive party"),
+    reveals=(
+        "To a passive party, at the end: the server's share of the party's own weights, so that it knows its part of "
+        "the model. What a model reveals of the labels it was trained on, these weights reveal."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -116,15 +159,17 @@ BLINDED_SUMS = Schema(
 )
 
 MASKS = Vocabulary(MASKED, title="Vertical: masked sums")
+SHARES = Vocabulary(SHARED_DIRECTION, WEIGHT_SHARE, title="Vertical: shared weights")
 TRIPLES = Vocabulary(
     JOINING,
     HIDDEN_COLUMNS,
     CORRECTIONS,
     NEXT_TRIPLE,
     HIDDEN_DERIVATIVE,
+    HIDDEN_SHARES,
     title="Vertical: products with a dealer",
 )
 CIPHERTEXTS = Vocabulary(
     ENCRYPTION_KEY, ENCRYPTED_DERIVATIVE, ENCRYPTED_PRODUCTS, BLINDED_SUMS, title="Vertical: encrypted products"
 )
-VOCABULARY = Vocabulary(*MASKS, *TRIPLES, *CIPHERTEXTS)
+VOCABULARY = Vocabulary(*MASKS, *SHARES, *TRIPLES, *CIPHERTEXTS)

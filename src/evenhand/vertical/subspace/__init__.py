@@ -20,7 +20,6 @@ Past steps cost no messages: the server keeps their columns, and the party keeps
 Bounds on rates need extra steps at the server: see `tiny_problem.py`.
 """
 
-from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.solver import Solver
 from evenhand.vertical.messages import SUBSPACE
 from evenhand.vertical.subspace.options import Subspace
@@ -40,7 +39,7 @@ SOLVER = Solver(
     takes_weights=True,
     models=("linear",),
     tol=1e-3,
-    protections=PROTECTIONS,
+    protections=("none", "masked", "dealer"),
     masked_by_default=True,
     takes_label_privacy=True,
 )

@@ -16,7 +16,7 @@ from evenhand.privacy.fixed_point import largest_score
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, PRODUCT, SCORES
+from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, SCORES
 from evenhand.vertical.problem import GradientParty, PartyData
 from evenhand.vertical.subspace.blocks import split_step
 from evenhand.vertical.subspace.options import Subspace
@@ -74,12 +74,11 @@ class SubspaceParty(GradientParty):
 
     def handle(self, message: Message) -> Sends:
         self.round = message.integer("round")
-        if message.kind in (DERIVATIVE.kind, PRODUCT.kind):
+        if message.kind == DERIVATIVE.kind:
             gradient = self.gradient_told(message)
             if message.integer("last"):
                 return [self.gradient_norm(gradient)]
-            nu = message["nu"][self.preconditioner.rows] if message.kind == DERIVATIVE.kind else None
-            return [self._propose(gradient, None if nu is None else self._curvature(nu))]
+            return [self._propose(gradient, self._curvature(message["nu"][self.preconditioner.rows]))]
         if message.kind == COEFFICIENTS.kind:
             self._go(message["coefficients"], message.number("intercept"))
             if message.integer("keep"):
@@ -91,7 +90,7 @@ class SubspaceParty(GradientParty):
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
-    def _propose(self, gradient: Array, curvature: Array | None) -> Message:
+    def _propose(self, gradient: Array, curvature: Array) -> Message:
         slope = gradient[: self.model.columns]
         self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
         scores = np.ascontiguousarray((self.model.matrix @ self.directions.T).T)
