@@ -27,6 +27,8 @@ JOINING = Schema(
     direction=Direction("passive party", "dealer"),
     reveals="To the dealer, which has no data: the sender's number of columns.",
 )
+REPEATABLE = (2, 8)
+"""Exchanges that fail their range check are repeated; a party counts rounds and repetitions itself (`sharing.py`)."""
 HIDDEN_COLUMNS = Schema(
     "hidden-columns",
     {
@@ -50,13 +52,14 @@ CORRECTIONS = Schema(
         "To the server: products of random words, minus random words that only a party and the dealer know. Uniform "
         "words."
     ),
+    most=REPEATABLE,
 )
 NEXT_TRIPLE = Schema(
     "next-triple",
     {"number": INTEGER, "last": INTEGER, "kept": WORDS},
     direction=Direction("server", "dealer"),
     reveals="To the dealer: the number of rounds.",
-    most=(1, 2),
+    most=REPEATABLE,
 )
 ASK = {
     "round": INTEGER,
@@ -82,6 +85,7 @@ HIDDEN_DERIVATIVE = Schema(
         "round, and two powers of two: a bound on the size of ν, and the length of directions."
     ),
     coverage=Coverage(from_labels=True),
+    most=REPEATABLE,
 )
 HIDDEN_SHARES = Schema(
     "hidden-shares",
@@ -91,6 +95,7 @@ HIDDEN_SHARES = Schema(
         "To the server: the party's shares of its slope and directions, minus random words that only the party and the "
         "dealer know. Uniform words."
     ),
+    most=REPEATABLE,
 )
 SHARED_DIRECTION = Schema(
     "shared-direction",
@@ -102,6 +107,7 @@ SHARED_DIRECTION = Schema(
         "passive parties: what it learns at protection masked, and one squared norm of the slope."
     ),
     coverage=Coverage(summed=True),
+    most=REPEATABLE,
 )
 WEIGHT_SHARE = Schema(
     "weight-share",

@@ -53,6 +53,8 @@ LEAST_RIDGE: Final = 1e-3
 """Least ridge of the curvature that directions are computed with, so that −H⁻¹ stays small in fixed point."""
 MOST_REPEATS: Final = 6
 """Maximum number of exchanges in a row that fail the range check."""
+MOST_REPEATED: Final = 12
+"""Maximum number of repeated exchanges that a party answers in a run."""
 SHORTER: Final = 4
 """By how many powers of two directions are shortened when an exchange is repeated."""
 MOST_LENGTHENED: Final = 16
@@ -114,7 +116,7 @@ class SharedParty(Party):
     """
 
     spare: ClassVar[int] = 0
-    state_fields: ClassVar = {"trail": Trail, "shares": Words, "number": int, "answered": int}
+    state_fields: ClassVar = {"trail": Trail, "shares": Words, "number": int, "answered": int, "repeated": int}
     model: LinearModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData, level: Vocabulary) -> None:
@@ -138,7 +140,7 @@ class SharedParty(Party):
         start = np.vstack([model.weights, np.zeros((bands - 1, self.columns))])
         self.shares: Words = encode(start, DIRECTION_BITS)
         model.weights = decode(self.shares[0], DIRECTION_BITS)
-        self.number = self.answered = 0
+        self.number = self.answered = self.repeated = 0
 
     def _inverse(self, bands: int) -> Array:
         """(bands · m, m): H⁻¹ with the bound on the curvature, by bands of its spectrum."""
@@ -175,9 +177,10 @@ class SharedParty(Party):
         ask, trail = Ask.of(message), self.trail
         if ask.number <= self.number:
             raise ProtocolError(f"{self.name} has answered number {self.number}; number {ask.number} is refused")
-        if self.answered >= (self.terms.job.max_rounds + 1) * 2:
-            raise ProtocolError(f"{self.name} has answered {self.answered} exchanges, more than the terms allow")
         again = tuple(trail.numbers[:-1]) == ask.kept and not trail.weights[-trail.bands :].any()
+        most = self.terms.job.max_rounds + (1 if ask.last else 0)
+        if self.repeated >= MOST_REPEATED if again else self.answered >= most:
+            raise ProtocolError(f"{self.name} has answered {self.answered} exchanges, as many as the terms allow")
         if ask.kept != tuple(trail.numbers) and not again:
             raise ProtocolError(f"{self.name}: the server counts other directions than it was given; refused")
         if not -32 <= ask.lengthen <= MOST_LENGTHENED or not 0 <= ask.scale <= 40:
@@ -196,8 +199,10 @@ class SharedParty(Party):
         trail, bands, spare = self.trail, self.trail.bands, np.uint64(self.spare)
         if ask.kept != tuple(trail.numbers):
             self._drop_last()
+            self.repeated += 1
+        else:
+            self.answered += 1
         self.number, self.round = ask.number, ask.round
-        self.answered += 1
         pull = times(self.shares.T, self.grid.pull(trail.weights, self.terms.regulariser, ask.scale))
         slope = cut(slope + (pull << spare), self.grid.slope_cut + self.spare, first=False)
         new, opened = np.zeros((0, self.columns), dtype=np.uint64), np.zeros(0, dtype=np.uint64)
