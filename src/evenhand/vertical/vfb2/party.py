@@ -118,8 +118,8 @@ class VFB2Party(GradientParty):
 
     def begin(self, message: Message) -> Task | Sends:
         taken = self._checked(message)
-        if message.sender != SERVER:
-            # The steps of an epoch count the messages of other parties.
+        if message.sender != SERVER or message.kind == PROCEED.kind:
+            # The steps of an epoch count the messages of other parties, and `proceed` asks for nothing.
             return taken.handler(message)
         self.check_limit(message)
         outcome = taken.handler(message)
