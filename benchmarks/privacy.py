@@ -6,19 +6,21 @@ the closing exchange in which parties score the rows. For each target and attack
 the best result without them, and the standard error of their difference, for the participant that gains most by its
 standard error. A star marks a gain of more than two standard errors.
 
-    EVENHAND_DATA=... python benchmarks/privacy.py [--source FOLDER] [--part adult]
+    EVENHAND_DATA=... python benchmarks/privacy.py [--source FOLDER] [--part adult] [--part none --part masked]
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from problems import Problem, arguments, draw, problem
 from protection import CONSTRAINT, without_rare
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -97,10 +99,10 @@ def kind_of(found: Finding) -> tuple[str, str, str]:
     return target, found.attack, found.measure
 
 
-def table_of(name: str, source: Path | None, console: Console) -> Table:
+def table_of(name: str, levels: Sequence[Protection], source: Path | None, console: Console) -> Table:
     data = given(name, source)
     cells: dict[tuple[str, str, str], dict[str, Finding]] = {}
-    for level in LEVELS:
+    for level in levels:
         begun = time.process_time()
         for found in audit_vertical(scene(data, level), most_rows=ROWS).findings:
             best = cells.setdefault(kind_of(found), {})
@@ -108,17 +110,19 @@ def table_of(name: str, source: Path | None, console: Console) -> Table:
                 best[level] = found
         console.print(f"{name}, {level}: {time.process_time() - begun:.0f} s of processor time", style="dim")
     title = f"{name}: {len(data.labels):,} rows, {len(data.parties)} parties; with messages / without ± standard error"
-    table = Table("target", "attack", *LEVELS, title=title)
+    table = Table("target", "attack", *levels, title=title, box=SIMPLE)
     for (target, attack, measure), best in sorted(cells.items()):
-        table.add_row(f"{target} ({measure})", attack, *(cell(best.get(level)) for level in LEVELS))
+        table.add_row(f"{target} ({measure})", attack, *(cell(best.get(level)) for level in levels))
     return table
 
 
 def main() -> None:
-    asked = arguments(__doc__, DATA)
-    console = Console(width=200)
-    for name in asked.part or DATA:
-        console.print(table_of(name, asked.source, console))
+    asked = arguments(__doc__, [*DATA, *LEVELS])
+    parts = asked.part or ()
+    levels = [level for level in LEVELS if level in parts] or LEVELS
+    console = Console(width=160)
+    for name in [name for name in DATA if name in parts] or DATA:
+        console.print(table_of(name, levels, asked.source, console))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ def test_no_level_sends_a_gradient(levels: dict[str, Audit]) -> None:
     assert not any(one.message == "gradient" for found in levels.values() for one in found.findings)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_runs_are_repeated_without_a_person_at_every_level(levels: dict[str, Audit], level: str) -> None:
+    assert any(one.attack == "differencing" for one in levels[level].findings)
+
+
 def test_a_sum_tells_less_of_who_is_alike(levels: dict[str, Audit]) -> None:
     assert best(levels["none"], "bank (server)", "equal in every column of social").value.value == 1.0
     (several,) = (

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.errors import EvenhandError
+from evenhand.errors import DataError
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
+from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
-from evenhand.solvers import roles as solver_roles
-from evenhand.training.run import one_blas_thread
+from evenhand.training.together import Steps, Together
+from evenhand.training.vertical import train_together
+from evenhand.training.vertical_steps import train_as_dealer, train_as_party, train_as_server
 from evenhand.vertical.problem import PartyColumns, PartyData, ServerData
 
 ROUNDS_AGAIN: Final = 2
@@ -75,21 +79,23 @@ def _again(
     terms: VerticalTerms, parties: Sequence[PartyColumns], labels: Array, sensitive: pd.DataFrame | None
 ) -> Callable[[Booleans], Sequence[Message]]:
     def run(kept: Booleans) -> Sequence[Message]:
-        """Return the messages of a short run on some of the rows; none if it is refused."""
+        """Return the messages of a short run on some of the rows; none if a guard refuses the rows."""
         transcript = listening()
         known = LabelledRows(labels[kept], None if sensitive is None else sensitive[kept].reset_index(drop=True))
         short = replace(terms, job=replace(terms.job, max_rounds=ROUNDS_AGAIN), n_rows=int(kept.sum()))
-        with one_blas_thread(), suppress(EvenhandError):
-            roles = [
-                solver_roles.party(
-                    short,
-                    one.name,
-                    PartyData(one.matrix[kept], known=known if one.active else None, categorical=one.categorical),
-                )
-                for one in parties
-            ]
-            server = solver_roles.server(short, ServerData(known.labels, known.groups))
-            InProcess([server, *roles, *solver_roles.helpers(short)], transcript=transcript).run()
+        data = {
+            one.name: PartyData(one.matrix[kept], known=known if one.active else None, categorical=one.categorical)
+            for one in parties
+        }
+        steps: dict[str, Steps[Any]] = {
+            SERVER: train_as_server(short, ServerData(known.labels, known.groups), AnswerKey.from_seed(0)),
+            **{name: train_as_party(short, name, own) for name, own in data.items()},
+        }
+        if short.dealer is not None:
+            steps[short.dealer] = train_as_dealer(short, short.dealer)
+        with suppress(DataError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            train_together(Together(steps, transcript), runtime="messages")
             return transcript.messages or ()
         return ()
 
