@@ -85,7 +85,7 @@ def test_dp_accounting_says_the_closed_form(responses: list[ResponseMechanism]) 
     # It rounds up to its grid, once a response.
     assert closed - 1e-9 <= accounted(responses) <= closed + 2e-4 * len(responses)
     groups = {f"attribute {place}": one for place, one in enumerate(responses[1:])}
-    stated = LabelStatement.of(responses[0], groups, simulated=False, finish=False)
+    stated = LabelStatement.of(responses[0], groups, KEY, finish=False)
     assert stated.by_accountant["closed form"] == closed
     assert f"ε = {responses[0].epsilon:g}" in stated.words
     assert ("groups are not covered" in stated.words) == (not groups)

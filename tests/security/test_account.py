@@ -28,6 +28,7 @@ from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.ledger import AnsweredOnce
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian, noise_terms
 from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.job import Job
@@ -49,12 +50,13 @@ def terms_with(noise: Any, **job: Any) -> HorizontalTerms:
     return horizontal_terms(asked, ROWS, noise=noise_terms(noise))
 
 
-def first_client(noise: Any, **job: Any) -> tuple[Any, np.ndarray]:
+def first_client(noise: Any, once: Any = None, **job: Any) -> tuple[Any, np.ndarray]:
     """A client's role, and weights that a server has chosen."""
     terms = terms_with(noise, **job)
-    owns = {one.name: ClientData(one, None, noise, secret=bytes(32)) for one in ROWS}
+    owns = {one.name: ClientData(one, None, noise, secret=bytes(32), once=once) for one in ROWS}
     server, clients = build_roles(terms, HorizontalServerData(), owns)
-    weights = np.random.default_rng(1).normal(size=server.weights.size).astype(np.float32)  # type: ignore[attr-defined]
+    size = getattr(server, "inner", server).weights.size
+    weights = np.random.default_rng(1).normal(size=size).astype(np.float32)
     return clients[0], weights
 
 
@@ -112,6 +114,26 @@ def test_whether_training_diverged_is_not_told(noise: Any) -> None:
         assert isinstance(noise, RecordGaussian)
     else:
         assert np.isfinite(answer["weights"]).all()
+
+
+@pytest.mark.parametrize("protection", ["none", "masked"])
+def test_a_resumed_run_gets_no_second_answer_to_a_question(protection: str, tmp_path: Path) -> None:
+    pytest.importorskip("nacl")
+    path = tmp_path / "answered.jsonl"
+    noise = SharedGaussian(0.5, None, 4.0, shares=2) if protection == "masked" else NOISES[0]
+    client, weights = first_client(noise, AnsweredOnce(path), protection=protection)
+    kept = client.snapshot()
+    inner = getattr(client, "inner", client)
+    inner.receive(model(weights, 1))
+    (said,) = inner.work()
+    # The process ended, and a new one begins from the checkpoint.
+    client, _ = first_client(noise, AnsweredOnce(path), protection=protection)
+    client.restore(kept)
+    inner = getattr(client, "inner", client)
+    with pytest.raises(ProtocolError, match="model round 1 was answered before"):
+        inner.receive(model(2 * weights, 1))
+    inner.receive(model(weights, 1))
+    np.testing.assert_array_equal(inner.work()[0]["weights"], said["weights"])
 
 
 # -- the mechanism is part of the terms

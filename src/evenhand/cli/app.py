@@ -23,6 +23,7 @@ from evenhand.cli import (
     federation,
     frontier,
     init,
+    ledger,
     predict,
     report,
     train,
@@ -70,6 +71,7 @@ app.command("frontier")(frontier.frontier)
 app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
+app.command("ledger")(ledger.ledger)
 app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
 

@@ -52,6 +52,18 @@ class ResponseMechanism:
         """Probability to report the true value."""
         return exp(self.epsilon) * self.other
 
+    def keep_again(self, lower: ResponseMechanism) -> float:
+        """Return the probability to keep this mechanism's answer so that the second answer has the lower ε.
+
+        Randomised response has the matrix λI + (1 − λ)J/k with λ = keep − other. Such matrices commute, and their λ
+        multiply. So a second response with λ₂ = λ_lower/λ, drawn from the first answer alone, gives the lower mechanism
+        exactly. It is post-processing, and spends nothing.
+        """
+        if lower.values != self.values or lower.epsilon > self.epsilon:
+            raise InputError(f"answers with ε = {self.epsilon:g} can only be lowered, not to {lower.epsilon:g}")
+        again = (lower.keep - lower.other) / (self.keep - self.other)
+        return again + (1.0 - again) / self.values
+
     @property
     def counts(self) -> float:
         """Weight of an answer for the value it reports."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -185,6 +186,10 @@ class HorizontalServerData:
     device: str = "cpu"
 
 
+Once: TypeAlias = Callable[[str, bytes], None]
+"""Records a question and its content before it is answered; refuses another content for the same question."""
+
+
 @dataclass(frozen=True, eq=False)
 class ClientData:
     """Data and code that a client of a run has of its own.
@@ -205,6 +210,9 @@ class ClientData:
         know; that is safe only in a simulation.
     session
         Secrets of the client in this attempt, if clients have agreed on keys.
+    once
+        Record of answered questions that outlives the process, so that a resumed run gets no second answer. None keeps
+        none.
     """
 
     rows: ClientRows
@@ -213,3 +221,4 @@ class ClientData:
     device: str = "cpu"
     secret: bytes | None = None
     session: Session | None = None
+    once: Once | None = None

@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
-from evenhand.horizontal.problem import Single
-from evenhand.protocol.roles import Follower, Role
+from evenhand.horizontal.problem import Once, Single
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Follower, Role, Sends, Task
 from evenhand.protocol.solver import Certificate
 
 
@@ -78,8 +79,32 @@ class HorizontalServer(Role):
         return {}
 
 
+PLACE: Final = ("round", "outer", "inner", "exchange")
+"""Fields that say where in a run a question belongs."""
+
+
 class HorizontalClient(Follower):
-    """Base class of the clients of all horizontal solvers."""
+    """Base class of the clients of all horizontal solvers.
+
+    Attributes
+    ----------
+    once
+        Record of questions, kept by the participant beside its checkpoints; None in a simulation.
+    """
+
+    once: Once | None = None
+
+    def begin(self, message: Message) -> Task | Sends:
+        if self.once is not None:
+            self.check(message)
+            if content := self.asked(message):
+                place = [f"{name} {message.integer(name)}" for name in PLACE if name in message.body]
+                self.once(" ".join([message.kind, *place]), content)
+        return super().begin(message)
+
+    def asked(self, message: Message) -> bytes:
+        """Return all of a question that its answer depends on; empty for what may come again with another content."""
+        return b"".join(name.encode() + value.tobytes() for name, value in sorted(message.body.items()))
 
     @property
     def least_summed(self) -> int:

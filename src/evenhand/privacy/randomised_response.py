@@ -1,16 +1,20 @@
 """Draw randomised responses that stay the same when they are asked for again.
 
 Averaging many independent answers about one label would reveal it. So an answer is a function of the label holder's
-secret, the row's id, the label's name, ε and the true value. Another run, other rows beside it and a resumed run give
-the same answer, and a changed label has its own. Without the secret, answers look random (keyed BLAKE2b).
+secret, the row's id, the label's name, the true value, and the ε of the draw. Another run, other rows beside it and a
+resumed run give the same answer, and a changed label has its own. Without the secret, answers look random (keyed
+BLAKE2b).
+
+A run with a smaller ε than the draw's gets the same answers, lowered by a second response that depends on the first
+answer and not on the label. Whatever is asked, all answers together are as private as the one draw.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -45,12 +49,18 @@ class AnswerKey:
         Whether others may know the secret, because it follows from the job's seed.
     label
         Name of the label. One draw for two labels would reveal whether they differ.
+    values
+        Names of the negative and the positive value. A draw belongs to the value, whichever a job calls positive.
+    drawn_at
+        ε of the draw for each question. A question that is not named is drawn at the ε that is asked for.
     """
 
     secret: bytes
     ids: Iterable[Hashable] | None = None
     simulated: bool = False
     label: str = ""
+    values: tuple[str, str] | None = None
+    drawn_at: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_seed(cls, seed: int, ids: Iterable[Hashable] | None = None) -> AnswerKey:
@@ -68,17 +78,28 @@ def answers(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: 
     what
         The question: answers to different questions are independent.
     """
-    drawn = _words(codes, response, key, what)
+    base = ResponseMechanism(key.drawn_at.get(what, response.epsilon), response.values)
+    first = _drawn(codes, base.keep, base, key, what)
+    if base.epsilon == response.epsilon:
+        return first
+    return _drawn(first, base.keep_again(response), base, key, f"{what}\0to {response.epsilon!r}")
+
+
+def _drawn(codes: Integers, keep: float, base: ResponseMechanism, key: AnswerKey, what: str) -> Integers:
+    """Return each code with probability `keep`, and any other one otherwise."""
+    drawn = _words(codes, base, key, what)
     # 64 bits each: whether to answer truthfully, and which other value to name otherwise.
-    honest = drawn[:, 0] < np.uint64(int(response.keep * 2.0**64))
-    away = 1 + (drawn[:, 1] % np.uint64(response.values - 1)).astype(np.int64)
-    return np.where(honest, codes, (codes + away) % response.values)
+    honest = drawn[:, 0] < np.uint64(min(int(keep * 2.0**64), 2**64 - 1))
+    away = 1 + (drawn[:, 1] % np.uint64(base.values - 1)).astype(np.int64)
+    return np.where(honest, codes, (codes + away) % base.values)
 
 
-def _words(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: str) -> NDArray[np.uint64]:
+def _words(codes: Integers, base: ResponseMechanism, key: AnswerKey, what: str) -> NDArray[np.uint64]:
     """Return two words for each row that look random without the secret."""
-    question = f"{key.label}\0{what}\0{response.epsilon!r}\0{response.values}\0".encode()
+    question = f"{key.label}\0{what}\0{base.epsilon!r}\0{base.values}\0".encode()
     head = blake2b(question, key=key.secret[:64], digest_size=16)
+    named = what.split("\0")[0] == "label" and key.values is not None
+    names: Sequence[object] = key.values if named and key.values is not None else range(base.values)
     ids = range(len(codes)) if key.ids is None else key.ids
     seen: Counter[str] = Counter()
     found = bytearray()
@@ -86,7 +107,7 @@ def _words(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: s
         # Two rows must never share a draw: the answer of one would reveal the other.
         again, one = seen[name], head.copy()
         seen[name] += 1
-        one.update(f"{code}\0{again}\0{name}".encode())
+        one.update(f"{names[code]}\0{again}\0{name}".encode())
         found += one.digest()
     return np.frombuffer(bytes(found), dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
@@ -107,6 +128,8 @@ class LabelStatement:
         Whether answers came from a seed that others may know.
     finish
         Whether the label holder's own part of the model uses the true labels.
+    drawn_at
+        ε of the one draw that this run's answers follow from. It covers all runs with this label together.
     """
 
     epsilon: float
@@ -114,16 +137,19 @@ class LabelStatement:
     by_accountant: Mapping[str, float]
     simulated: bool
     finish: bool
+    drawn_at: float
 
     @classmethod
     def of(
-        cls, label: ResponseMechanism, groups: Mapping[str, ResponseMechanism], *, simulated: bool, finish: bool
+        cls, label: ResponseMechanism, groups: Mapping[str, ResponseMechanism], key: AnswerKey, *, finish: bool
     ) -> LabelStatement:
         responses = [label, *groups.values()]
         found = {"closed form": sum(one.epsilon for one in responses)}
         with contextlib.suppress(MissingExtraError):
             found["PLD"] = accounted(responses)
-        return cls(label.epsilon, {name: one.epsilon for name, one in groups.items()}, found, simulated, finish)
+        of_groups = {name: one.epsilon for name, one in groups.items()}
+        at = key.drawn_at.get("label", label.epsilon)
+        return cls(label.epsilon, of_groups, found, key.simulated, finish, at)
 
     @property
     def words(self) -> str:
@@ -142,9 +168,9 @@ class LabelStatement:
         )
         return (
             f"{_SIMULATED if self.simulated else ''}ε = {self.epsilon:.4g} for each person's label (randomised "
-            f"response, one answer for all runs with this label, secret and ε{groups}; together by accountant: "
-            f"{accountants}). It holds against whoever reads all that the label holder sends. {known} Runs with "
-            "another ε add to it."
+            f"response{groups}; together by accountant: {accountants}). It holds against whoever reads all that the "
+            f"label holder sends. {known} Answers were drawn once at ε = {self.drawn_at:.4g}, which covers all runs "
+            "with this label, secret and at most this ε together. Runs with a larger ε add to it."
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def clients_server(terms: HorizontalTerms, own: HorizontalServerData) -> Horizon
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> HorizontalClient:
     """Return a client's role."""
-    return _protected(terms, HORIZONTAL[terms.job.solver].participant(terms, name, own), own.session)
+    return _protected(terms, HORIZONTAL[terms.job.solver].participant(terms, name, own), own)
 
 
 def clients(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> Sequence[HorizontalClient]:
@@ -96,14 +96,16 @@ def clients(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> Sequence[
     ordered = {name: owns[name] for name in terms.names}
     if batched is None:
         return [client(terms, name, own) for name, own in ordered.items()]
-    return [_protected(terms, one, ordered[one.name].session) for one in batched(terms, ordered)]
+    return [_protected(terms, one, ordered[one.name]) for one in batched(terms, ordered)]
 
 
-def _protected(terms: HorizontalTerms, role: HorizontalClient, session: Session | None) -> HorizontalClient:
+def _protected(terms: HorizontalTerms, role: HorizontalClient, own: ClientData) -> HorizontalClient:
+    role.once = own.once
     if terms.only_sums:
-        if session is None:
+        if own.session is None:
             raise InputError(f"{role.name} has agreed on no keys, which masks need; agree on them before training")
-        role = _masked().MaskedClient(terms, role, session)
+        role = _masked().MaskedClient(terms, role, own.session)
+        role.once = own.once
     role.round_limit = terms.job.max_rounds
     return role
 

@@ -135,7 +135,7 @@ def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | No
     if asked is None:
         return None
     groups = asked.of_groups(terms.groups)
-    return LabelStatement.of(asked.of_labels, groups, simulated=key.simulated, finish=asked.finish)
+    return LabelStatement.of(asked.of_labels, groups, key, finish=asked.finish)
 
 
 def check_weights(job: Job, weights: Array, rows: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from evenhand.errors import RunError
 from evenhand.jobs.federation.folders import SideFolder
+from evenhand.jobs.ledger import AnsweredOnce
 from evenhand.privacy.key_exchange import Attempt
 from evenhand.protocol import measuring, resuming, scoring
 from evenhand.protocol.resuming import CHECKPOINTING, ResumeParty, ResumeServer
@@ -60,6 +61,10 @@ class CheckpointManager:
     def attempts(self) -> AttemptFile:
         """Return the numbers of attempts at this run, which only rise."""
         return AttemptFile(self._folder.folder.path / "attempts.json")
+
+    def answered_once(self) -> AnsweredOnce:
+        """Return the record of what this participant has answered in all attempts at the run."""
+        return AnsweredOnce(self._folder.folder.path / "answered.jsonl")
 
     def trained(self, role: Role, identity: str) -> Program[None]:
         """Run the training role to its end; a resumed run starts from the newest checkpoint that all participants have.

@@ -6,6 +6,7 @@ all participants have the model, and the server has the counts from which qualit
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError, ProtocolError, RunError
-from evenhand.horizontal.problem import ClientData
+from evenhand.horizontal.problem import ClientData, Once
 from evenhand.jobs.federation.checkpointing import (
     CheckpointManager,
     messages_of,
@@ -29,6 +30,7 @@ from evenhand.jobs.federation.counting import count_decisions, measured_quality,
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
+from evenhand.jobs.ledger import Ledger, data_name
 from evenhand.jobs.tables import Labels
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
@@ -69,7 +71,7 @@ class _OwnTable(ClientTable):
     labels: Labels
     encoder: PartyEncoder
 
-    def steps(self, own: PartyFile, secret: Callable[[], bytes]) -> Steps[ClientData]:
+    def steps(self, own: PartyFile, secret: Callable[[], bytes], once: Once | None) -> Steps[ClientData]:
         """Read the table, agree with others, and encode; refuse columns that the client's policy does not allow."""
         data = self._job.data
         self.look()
@@ -81,9 +83,16 @@ class _OwnTable(ClientTable):
         self.labels = yield from self.agree_on_labels()
         agreeing = self.agree_on_encoder() if data.encoder is None else self.agree_on_given_encoder()
         self.encoder = yield from agreeing
-        update_noise = self._job.to_protection()
-        training = self.encode(self.encoder, self.labels)
-        return ClientData(training, update_noise=update_noise, secret=None if update_noise is None else secret())
+        training, update_noise = self.encode(self.encoder, self.labels), self._job.to_protection()
+        if update_noise is None:
+            return ClientData(training, once=once)
+        # Nothing with noise has left yet. A resumed run has the same secret: it repeats its noise and spends nothing.
+        seed, noise = secret(), self._job.to_noise()
+        if noise["epsilon"] is not None:
+            run = hashlib.blake2b(seed, digest_size=8, person=b"evenhand run").hexdigest()
+            ledger = Ledger(self._base)
+            ledger.spend(data_name(own.party), run, noise["epsilon"], noise["delta"], own.policy.limits)
+        return ClientData(training, update_noise=update_noise, secret=seed, once=once)
 
 
 def client_program(
@@ -102,7 +111,8 @@ def client_program(
     secret
         The client's own secret, for its noise; None takes the one from `checkpoints`.
     """
-    steps = _client(job, own, base, on_terms, lambda: secret or own_secret(checkpoints))
+    once = None if checkpoints is None else checkpoints.answered_once()
+    steps = _client(job, own, base, on_terms, lambda: secret or own_secret(checkpoints), once)
     attempt = partial(new_attempt, own.party.name, identity_folder(own.identity, base), checkpoints, run)
     return alone(steps, training_runner(checkpoints), attempt)
 
@@ -113,6 +123,7 @@ def _client(
     base: Path,
     on_terms: Callable[[Terms], None] | None,
     secret: Callable[[], bytes],
+    once: Once | None,
 ) -> Steps[ClientEnd]:
     name = own.party.name
     if own.party.role != "client" or name not in job.parts:
@@ -124,7 +135,7 @@ def _client(
         name,
         _draft(job),
         KnownBefore(job.data.groups),
-        table.steps(own, secret),
+        table.steps(own, secret, once),
         policy=own.policy.to_policy(),
         on_terms=on_terms,
     )

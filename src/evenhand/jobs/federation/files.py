@@ -12,6 +12,7 @@ from pydantic import Field
 
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
+from evenhand.jobs.ledger import Limits
 from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
 from evenhand.jobs.schema import check_names, located
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
@@ -141,7 +142,11 @@ class PolicySection(Strict):
     participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
     protected: bool = key("Whether it accepts only jobs with `[privacy]` noise and a stated ε.", True, False)
     most_epsilon: float | None = key(
-        "Largest ε of a client's updates. Jobs that state no ε are then refused.", 4.0, None, gt=0.0
+        "Largest ε of all jobs on this party's data together; the ledger beside this file adds it up. Jobs across "
+        "clients that state no ε are then refused.",
+        4.0,
+        None,
+        gt=0.0,
     )
     never_send: list[str] = key(
         "Kinds of messages that it never sends, under masks or encryption either; the run ends there.",
@@ -175,6 +180,11 @@ class PolicySection(Strict):
 
     def to_policy(self) -> OwnPolicy:
         return OwnPolicy(**self.model_dump(exclude={"columns"}))
+
+    @property
+    def limits(self) -> Limits:
+        """The most ε that all jobs on this party's data may spend together."""
+        return Limits(self.label_epsilon, self.most_epsilon)
 
     def check_columns(self, wanted: Iterable[str]) -> None:
         """Refuse a horizontal job that uses columns which this client's policy does not allow."""

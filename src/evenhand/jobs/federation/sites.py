@@ -168,7 +168,8 @@ def alignment_of(job: FederationJob) -> Alignment:
 
 def table_rows(job: FederationJob, own: PartyFile, base: Path) -> TableRows:
     """Return the rows of the table that a party's own file names."""
-    return TableRows(own.party, job.job, base, job.to_job(), text_ids=job.job.text_ids)
+    limits = own.policy.limits
+    return TableRows(own.party, job.job, base, job.to_job(), text_ids=job.job.text_ids, limits=limits)
 
 
 def _require_secret(job: FederationJob, holder: PartyFile) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +24,10 @@ from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.errors import DataError, JobError
+from evenhand.jobs.ledger import Ledger, Limits, data_name
 from evenhand.jobs.quality import QualityRows, check_measurable
-from evenhand.jobs.tables import hold_out, label_column, naming, parts_of, tell, two_labels
+from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, parts_of, tell, two_labels
 from evenhand.jobs.vertical.file import (
-    HeldLabelSection,
-    LabelPrivacySection,
     PartySection,
     VerticalJobSection,
     table_source,
@@ -54,6 +53,8 @@ class TableRows:
         The job to train.
     text_ids
         Whether ids of a CSV file are text.
+    limits
+        The most ε that the party's policy lets its labels spend.
 
     Attributes
     ----------
@@ -78,10 +79,17 @@ class TableRows:
     seen: SeenTable
 
     def __init__(
-        self, party: PartySection, section: VerticalJobSection, base: Path, trained: Job, *, text_ids: bool = False
+        self,
+        party: PartySection,
+        section: VerticalJobSection,
+        base: Path,
+        trained: Job,
+        *,
+        text_ids: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self.party, self._section, self._base, self._trained = party, section, base, trained
-        self._text_ids = text_ids
+        self._text_ids, self._limits = text_ids, limits or Limits()
         self.owner = f"party {party.name!r}"
         self.table: PartyTable | None = None
         self.size = 0
@@ -123,10 +131,35 @@ class TableRows:
     def labels(self) -> HeldLabels:
         if self._labels is None:
             held = self.held.some(~self.test)
-            asked = self._section.label_privacy
-            key = answer_key(asked, self.party.label, self._base, self._section.seed, self.index[~self.test])
+            key = self._answer_key(held.names)
             self._labels = HeldLabels(LabelledRows(held.labels, held.groups, sample_weight=held.sample_weight), key)
         return self._labels
+
+    def _answer_key(self, names: Labels | Classes) -> AnswerKey:
+        """Return what randomised responses are drawn from: the label's secret file, or in a simulation the job's seed.
+
+        Draws are recorded in the party's ledger before any answer leaves.
+        """
+        asked, label, seed = self._section.label_privacy, self.party.label, self._section.seed
+        if asked is None:
+            # Without label privacy nothing is drawn, so ids are not needed.
+            return AnswerKey.from_seed(seed)
+        ids = self.index[~self.test]
+        if label is None or label.secret is None:
+            return AnswerKey.from_seed(seed, ids)
+        assert isinstance(names, Labels)
+        secret = kept_secret(self._base / Path(label.secret).expanduser())
+        values = str(names.negative), str(names.positive)
+        # All that the draws depend on. Ids that are read as numbers have other draws than ids that are read as text.
+        read = f"{label.column} in ({', '.join(sorted(values))}), ids as {'text' if self._text_ids else 'read'}"
+        ledger, data = Ledger(self._base), data_name(self.party)
+        drawn_at = {"label": ledger.draw("labels", data, read, asked.epsilon, self._limits)}
+        for one in self.party.sensitive:
+            if asked.groups is None:
+                break
+            question = f"{one}, beside {read}"
+            drawn_at[f"group {one}"] = ledger.draw("groups", data, question, asked.groups, self._limits)
+        return AnswerKey(secret, ids, label=read, values=values, drawn_at=drawn_at)
 
     def columns(self) -> EncodedColumns:
         with naming(self.owner):
@@ -241,19 +274,6 @@ def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
 
 
 # -- the label holder's secret, from which randomised responses are drawn
-
-
-def answer_key(
-    asked: LabelPrivacySection | None, label: HeldLabelSection | None, base: Path, seed: int, ids: Iterable[Hashable]
-) -> AnswerKey:
-    """Return the key from the file that the label's section names, or from the job's seed in a simulation."""
-    if asked is None:
-        # Without label privacy nothing is drawn, so ids are not needed.
-        return AnswerKey.from_seed(seed)
-    if label is None or label.secret is None:
-        return AnswerKey.from_seed(seed, ids)
-    name = f"{label.column} = {label.positive}"
-    return AnswerKey(kept_secret(base / Path(label.secret).expanduser()), ids, label=name)
 
 
 def kept_secret(path: Path) -> bytes:

@@ -1,0 +1,40 @@
+"""`evenhand ledger`: what jobs have spent of a party's privacy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evenhand.cli.output import say
+
+
+def ledger(
+    place: Annotated[Path, typer.Argument(help="The party's own file, or the folder that it is in.")],
+) -> None:
+    """Show what jobs have spent of a party's privacy, by table.
+
+    Randomised responses are drawn once for each question, and noisy updates count once for each run. The ε of a table
+    is at most the sum of its lines.
+
+    \b
+    Examples:
+      evenhand ledger party.toml
+    """
+    # Imported here: loading takes a second, and --help should not wait for it.
+    from evenhand.jobs.ledger import Ledger
+    from evenhand.report.tables import as_text, bare_table
+
+    found = Ledger(place if place.is_dir() else place.absolute().parent)
+    if not (entries := found.entries()):
+        say(f"{found.path} does not exist: no job has spent anything")
+        return
+    for data in sorted({one.data for one in entries}):
+        table = bare_table(f"{data}: ε at most {found.spent(data):.4g}", "kind", "what", "ε", "δ", "time")
+        for one in entries:
+            if one.data == data:
+                numbers = f"{one.epsilon:g}", f"{one.delta:g}" if one.delta else ""
+                table.add_row(one.kind, as_text(one.what), *numbers, one.time)
+        Console().print(table)

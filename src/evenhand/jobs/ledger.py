@@ -1,0 +1,203 @@
+"""A party's privacy ledger: what jobs have spent of its data's privacy, in a file beside the party's own files.
+
+One line of JSON for each release. It is on disk before the release leaves the party, and never taken back.
+
+- Randomised responses (`labels`, `groups`): a line for each draw, with the question and its ε. A later job with the
+  same question and a smaller ε gets the same draw, lowered (`privacy/randomised_response.py`), and spends nothing.
+- Noisy updates (`updates`): a line for each run, with the ε and δ of all its rounds. A resumed run has the same noise,
+  and spends nothing more.
+
+The ε of several lines is their sum. That is an upper bound by basic composition, whatever the mechanisms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from filelock import FileLock
+
+from evenhand.errors import ProtocolError, RunError
+from evenhand.jobs.schema import TableSection
+from evenhand.runtime.files import disk_error, open_private, sync_folder
+
+LEDGER: Final = "privacy-ledger.jsonl"
+Kind = Literal["labels", "groups", "updates"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release.
+
+    Attributes
+    ----------
+    kind
+        ``"labels"`` and ``"groups"`` for randomised responses, ``"updates"`` for noisy updates.
+    data
+        The table, as the party's own file names it.
+    what
+        The question of a randomised response, or the checksum of a run's noise.
+    epsilon, delta
+        What it spends.
+    time
+        When it was written.
+    """
+
+    kind: Kind
+    data: str
+    what: str
+    epsilon: float
+    delta: float = 0.0
+    time: str = ""
+
+
+class Ledger:
+    """The ledger in one folder.
+
+    Parameters
+    ----------
+    folder
+        Folder of the party's own file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LEDGER
+
+    def entries(self) -> list[Release]:
+        """Return all lines; refuse a damaged file, because what was spent is then unknown."""
+        return [Release(**line) for line in _lines(self.path)]
+
+    def spent(self, data: str, kind: Kind | None = None) -> float:
+        """Return the ε that a table has spent, of all kinds or of one."""
+        return sum(one.epsilon for one in self.entries() if one.data == data and kind in (None, one.kind))
+
+    def draw(self, kind: Kind, data: str, question: str, epsilon: float, limits: Limits) -> float:
+        """Return the ε at which responses to a question are drawn: that of an earlier draw, if it is large enough.
+
+        The first draw for labels is at the policy's limit, so that any later job can use it.
+
+        Parameters
+        ----------
+        question
+            All that the draws depend on, except the rows. Another question is another draw.
+        epsilon
+            ε that the job asks for.
+        """
+        with self._locked():
+            drawn = [one.epsilon for one in self.entries() if (one.data, one.what) == (data, question)]
+            if enough := [one for one in drawn if one >= epsilon]:
+                return min(enough)
+            first = limits.labels if kind == "labels" and limits.labels is not None else 0.0
+            new = Release(kind, data, question, max(epsilon, first))
+            self._add(new, limits)
+            return new.epsilon
+
+    def spend(self, data: str, run: str, epsilon: float, delta: float, limits: Limits) -> None:
+        """Record the ε of a run's updates, unless the same noise is recorded already."""
+        with self._locked():
+            if all((one.data, one.what) != (data, run) for one in self.entries()):
+                self._add(Release("updates", data, run, epsilon, delta), limits)
+
+    def _add(self, entry: Release, limits: Limits) -> None:
+        for most, spent, name in (
+            (limits.labels if entry.kind == "labels" else None, self.spent(entry.data, "labels"), "label_epsilon"),
+            (limits.everything, self.spent(entry.data), "most_epsilon"),
+        ):
+            # Without the last digits, in which sums of floating-point numbers are not exact.
+            if most is not None and spent + entry.epsilon > most * (1 + 1e-9):
+                raise RunError(
+                    f"{entry.data} has spent ε = {spent:g}, this job would spend {entry.epsilon:g} more, and the "
+                    f"policy's {name} is {most:g}. Use a smaller ε; evenhand ledger shows what was spent"
+                )
+        line = asdict(entry) | {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+        _append(self.path, line)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one process at a time read and add: a party and the server beside it use the same ledger."""
+        with FileLock(self.path.with_name(f".{LEDGER}.lock"), mode=0o600):
+            yield
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most ε that a policy lets a table spend.
+
+    Attributes
+    ----------
+    labels
+        On randomised responses to its labels; None is any.
+    everything
+        In all; None is any.
+    """
+
+    labels: float | None = None
+    everything: float | None = None
+
+
+class AnsweredOnce:
+    """What a client has answered in a run, on disk: an attempt that is resumed gets no second answer.
+
+    Parameters
+    ----------
+    path
+        File in the client's run folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = {line["question"]: line["content"] for line in _lines(path)}
+
+    def __call__(self, question: str, content: bytes) -> None:
+        """Record a question before it is answered; refuse another content than an earlier attempt was asked with.
+
+        Parameters
+        ----------
+        question
+            Its place in the run, such as "model round 3".
+        content
+            All that the answer depends on.
+        """
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        if question not in self._known:
+            self._known[question] = digest
+            _append(self._path, {"question": question, "content": digest})
+        elif self._known[question] != digest:
+            raise ProtocolError(
+                f"{question} was answered before, in an earlier attempt, with another content; a question has one "
+                "answer. Submit the job as a new run"
+            )
+
+
+def data_name(section: TableSection) -> str:
+    """Return the name of a table in the ledger. Jobs cannot change it: it comes from the party's own file."""
+    place = section.table if section.database is None else str(section.database)
+    return f"{place}: {section.sql}" if section.sql is not None else str(place)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); restore it, it says what was released before") from error
+
+
+def _append(path: Path, line: dict[str, object]) -> None:
+    """Append a line, and wait until it is on disk."""
+    try:
+        new = not path.exists()
+        with open_private(path, "ab") as file:
+            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(path.parent)
+    except OSError as error:
+        raise disk_error(path, error) from error
