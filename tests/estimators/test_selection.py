@@ -93,9 +93,9 @@ def test_bounds_come_before_what_is_maximised(data) -> None:
 
 def test_wrong_questions_are_refused(data) -> None:
     tables, labels, groups = data
-    with pytest.raises(InputError, match="no constraint whose epsilon"):
+    with pytest.raises(InputError, match="no constraint with an epsilon"):
         select(VerticalClassifier(), tables, labels, sensitive_features=groups)
-    with pytest.raises(InputError, match="no constraint whose epsilon"):
+    with pytest.raises(InputError, match="no constraint with an epsilon"):
         select(VerticalClassifier(constraint=NeymanPearson(0.2)), tables, labels, sensitive_features=groups)
     estimator = VerticalClassifier(constraint=EqualOpportunity())
     with pytest.raises(InputError, match="there is no metric 'beauty'"):

@@ -107,7 +107,7 @@ def test_weights_go_with_their_labels_and_a_party_that_is_away_is_told() -> None
     np.testing.assert_array_equal(mixed.decision_function(tables), weighted.decision_function(tables))
     with pytest.raises(DataError, match="other ids"):
         clone(model).fit(tables, labels, sensitive_features=sex, sample_weight=weights.iloc[1:])
-    with pytest.raises(DataError, match="there is no table of shop"):
+    with pytest.raises(DataError, match="the table of shop is missing"):
         model.predict({"bank": tables["bank"]})
 
 

@@ -1,4 +1,4 @@
-"""The scikit-learn style fronts."""
+"""Estimators with the interface of scikit-learn."""
 
 from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.one_vs_rest import OneVsRestClassifier

@@ -26,30 +26,31 @@ def audit(
     clients: Any = None,
     coalitions: Sequence[Sequence[str]] = (),
 ) -> Audit:
-    """Train a copy of an estimator and attack its messages from every participant's place.
+    """Train a copy of an estimator, and attack it with the messages that each participant receives.
 
-    Each attack is tried first where it must succeed, and is compared with what the participant's own columns tell.
+    Each attack has a control on which it must succeed. Its result is compared with what the participant's own columns
+    reveal.
 
     Parameters
     ----------
     estimator
-        With the settings that are to be audited; it is not changed and need not be fitted.
+        Estimator with the settings to audit; it is not changed and need not be fitted.
     X, y, sensitive_features, clients
-        As its `fit` takes them.
+        Arguments of its `fit`.
     coalitions
-        Names of parties or clients (``"server"`` too) that put together what they have, beside each on its own.
+        Names of parties or clients (or ``"server"``) that collude, in addition to each participant alone.
 
     Returns
     -------
     Audit
-        Its `findings`, and `sentences` for people; `write(folder)` leaves them as JSON.
+        It has `findings`, and `sentences` for people; `write(folder)` writes them as JSON.
 
     Examples
     --------
     >>> evenhand.audit(VerticalClassifier(), {"bank": A, "shop": B}, y).sentences  # doctest: +SKIP
     """
     if not isinstance(estimator, (VerticalClassifier, HorizontalClassifier)):
-        raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand's")
+        raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand")
     scene = trained_for_audit(estimator, X, y, sensitive_features, clients)[1]
     if isinstance(scene, AuditInput):
         return audit_vertical(scene, coalitions=coalitions)
@@ -59,7 +60,7 @@ def audit(
 def trained_for_audit(
     estimator: VerticalClassifier | HorizontalClassifier, X: Any, y: Any, sensitive_features: Any, clients: Any = None
 ) -> tuple[Any, Any]:
-    """A trained copy of an estimator, and what an audit needs of its run."""
+    """Train a copy of an estimator; return it with the records that an audit needs."""
     copy = clone(estimator)
     scenes: list[Any] = []
     copy._audit_inputs = scenes

@@ -1,4 +1,4 @@
-"""What estimators over several parties' tables have in common: aligning, encoding, training, and keeping the run."""
+"""Shared base of estimators over several parties' tables: align, encode, train, and keep the run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class VerticalEstimator(NestedParameters):
 
     _loss: LossName
     _audit_inputs: list[AuditInput] | None = None
-    """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
+    """Records of training for an audit; None if there is no audit."""
 
     def __init__(
         self,
@@ -86,19 +86,19 @@ class VerticalEstimator(NestedParameters):
     def _train(
         self, job: Job, X: Tables, beside: Beside, ids: How, read: ReadLabels, checkpoints: str | Path | None
     ) -> Array:
-        """Train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
+        """Train, then set the fitted attributes: a refused fit leaves those of an earlier fit unchanged.
 
         Parameters
         ----------
         beside
-            Labels, groups and weights, which the first active party holds.
+            Labels, groups and weights of the first active party.
         read
             Turns labels and groups of the common rows into numbers.
 
         Returns
         -------
         scores
-            Those of the training rows.
+            Scores of the training rows.
         """
         runtime, clock = self._runtime()
         tables = named_tables(X)
@@ -111,7 +111,7 @@ class VerticalEstimator(NestedParameters):
         rows = self._rows(job, tables, holder, beside, ids, read)
 
         def multipliers() -> Array | None:
-            """Begin where the last fit ended, if it was on the same columns."""
+            """Return the end of the last fit to start from, if it was on the same columns."""
             if (last := self._start(rows)) is None:
                 return None
             for name, own in rows.items():
@@ -148,7 +148,7 @@ class VerticalEstimator(NestedParameters):
         }
         seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
         if isinstance(self.encoder, Mapping) and (strange := [name for name in self.encoder if name not in tables]):
-            raise InputError(f"encoder names {strange[0]!r}, which is no party; the parties are {', '.join(tables)}")
+            raise InputError(f"encoder names {strange[0]!r}, which is not a party; the parties are {', '.join(tables)}")
         rows: dict[str, FrameRows] = {}
         for name, table in tables.items():
             own = self._encoder(name, as_is=job.model == "trees")
@@ -271,7 +271,7 @@ class VerticalEstimator(NestedParameters):
         """Return all parties' weights in the order of `get_feature_names_out`, and the intercept."""
         linear, parts = self._linear_models(), self._linear_parts()
         if linear is None or parts is None:
-            # An AttributeError, as scikit-learn has it where an estimator lacks an attribute.
+            # An AttributeError, as in scikit-learn.
             raise AttributeError("only a fitted estimator with linear parties has coef_ and intercept_")
         return np.concatenate(list(parts.values())), sum(
             float(one.weights[one.columns :].sum()) for one in linear.values()
@@ -283,12 +283,14 @@ class VerticalEstimator(NestedParameters):
         tables = named_tables(X)
         if away := [name for name in self.models_ if name not in tables]:
             raise DataError(
-                f"there is no table of {', '.join(away)}: a score is a sum over all parties the model was trained on "
-                f"({', '.join(self.models_)}), and without one of them it would be another model's, of which no "
-                "constraint is known to hold. Ask again when it is there, or train without it"
+                f"the table of {', '.join(away)} is missing: a score is a sum over all parties of the trained model "
+                f"({', '.join(self.models_)}). Without one of them it belongs to another model, for which no "
+                "constraint was checked. Give all tables, or train without that party"
             )
         if tables.keys() != self.models_.keys():
-            raise DataError(f"tables are of {', '.join(tables)}; the model was trained on {', '.join(self.models_)}")
+            raise DataError(
+                f"tables of {', '.join(tables)} were given; the model was trained on {', '.join(self.models_)}"
+            )
         tables, _, _ = align_rows({name: tables[name] for name in self.models_}, None, None)
         return joint_scores(
             self.models_, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}

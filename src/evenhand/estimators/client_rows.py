@@ -1,4 +1,4 @@
-"""Rows, labels, groups and client ids handed to a horizontal estimator: one order, encoded, dealt to clients."""
+"""Prepare the input of a horizontal estimator: bring it to one order, split it over clients, and encode it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from evenhand.training.together import Steps
 
 
 class Inputs(NamedTuple):
-    """What `fit` works on, all in the order of X."""
+    """Checked input of `fit`, in the order of X."""
 
     X: Any
     labels: npt.NDArray[Any]
@@ -38,7 +38,7 @@ class Inputs(NamedTuple):
 def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
     """Check that everything has one entry for each row of X.
 
-    What carries a pandas index is brought to X's order by it. Where all indexes are the same they may repeat, as after
+    Inputs with a pandas index are brought to X's order. If all indexes are equal, they may have duplicates, as after
     `concat` of the clients' tables.
     """
     if clients is None:
@@ -63,7 +63,7 @@ def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
 
 
 def as_rows(X: Any) -> Any:
-    """A DataFrame, a sparse matrix, or an array of two dimensions or more."""
+    """Return X as a DataFrame, a sparse matrix, or an array of two dimensions or more."""
     X = in_pandas(X)
     if isinstance(X, (pd.Series, str)) or not hasattr(X, "shape"):
         X = np.asarray(X)
@@ -83,7 +83,7 @@ def rows_of(
     crop: int | None,
     missing: bool,
 ) -> ClientRows:
-    """The rows of one client; pictures of bytes stay where they are."""
+    """Return the rows of one client; pictures of bytes are not copied."""
     groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
     of_bytes = features.ndim == 4 and features.dtype == np.uint8
     if crop is not None and not of_bytes:
@@ -95,7 +95,7 @@ def rows_of(
 def server_rows_of(
     encoder: PartyEncoder | None, given: tuple[Any, ...], classes: npt.NDArray[Any], pos_label: Any, crop: int | None
 ) -> ClientRows:
-    """Return rows of the server's own, handed over as (X, y) or (X, y, sensitive_features)."""
+    """Return the server's own rows, given as (X, y) or (X, y, sensitive_features)."""
     if not isinstance(given, tuple) or len(given) not in (2, 3):
         raise DataError("server_rows is not (X, y) or (X, y, sensitive_features)")
     X, y, sensitive = (*given, None)[:3]
@@ -108,8 +108,8 @@ def server_rows_of(
 
 
 def client_names(clients: Any) -> npt.NDArray[Any]:
-    """Client ids as text, which is what clients are called; two ids must not become one."""
-    # A list is taken element by element: as an array, 1 and "1" would have become one already.
+    """Return client ids as text, the clients' names; refuse two ids with the same text."""
+    # Convert a list element by element: as an array, 1 and "1" would become equal.
     plain = clients if isinstance(clients, (list, tuple)) else column_or_1d(clients)
     values = pd.Series(list(plain), dtype=object)
     if missing := int(values.isna().sum()):
@@ -117,15 +117,15 @@ def client_names(clients: Any) -> npt.NDArray[Any]:
     names = values.map(str)
     for name, ids in values.groupby(names):
         if ids.nunique() > 1:
-            raise DataError(f"clients has ids that read alike, {list(ids.unique())}: both are called {name!r}")
+            raise DataError(f"clients has ids with the same text, {list(ids.unique())}: both become {name!r}")
     return names.to_numpy(dtype=object)
 
 
 def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
-    """Dense numbers: encoded columns, or images as they are."""
+    """Return dense numbers: encoded columns, or unchanged images."""
     if encoder is None:
         try:
-            # Pictures of bytes stay as and where they are.
+            # Pictures of bytes are neither converted nor copied.
             return np.asarray(X) if X.dtype == np.uint8 else np.asarray(X, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"X holds values that are not numbers ({error})") from error
@@ -134,42 +134,42 @@ def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
 
 
 def take(item: Any, rows: npt.NDArray[np.bool_]) -> Any:
-    """Some rows of sensitive features in any container."""
+    """Select rows of sensitive features in any container."""
     if item is None:
         return None
     return item[rows] if isinstance(item, (pd.DataFrame, pd.Series, np.ndarray)) else np.asarray(item)[rows]
 
 
 def feature_names(X: Any) -> Sequence[str] | None:
-    """As scikit-learn keeps them: of a DataFrame whose columns are all called by text."""
+    """Return feature names as scikit-learn does: only for a DataFrame with text column names."""
     if isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns):
         return list(X.columns)
     return None
 
 
 class ClientPool:
-    """All clients' rows, as an estimator is handed them: dealt out, and encoded as clients agree.
+    """All clients' rows from an estimator's input, split over clients and encoded as they agree.
 
-    An encoder is made of what clients share of their columns; images need none, and trees only levels of categories.
-    Of a numeric column each client says how many rows it has, their mean and the sum of squares about it, of other
-    columns which levels occur, of a sparse matrix each column's largest absolute value. These add up to the encoder of
-    the pooled rows.
+    The encoder is made from summaries of the clients' columns. Images need none, and trees only levels of categories.
+    For a numeric column each client sends its number of rows, their mean and the sum of squared deviations; for other
+    columns the levels that occur; for a sparse matrix each column's largest absolute value. The result equals the
+    encoder of the pooled rows.
 
     Parameters
     ----------
     codes
-        The label of each row, as `class_codes` makes it.
+        The label of each row, as `class_codes` returns it.
     encoder
-        One that clients have agreed on before, if it is fitted; otherwise the parameters of the one that is learned.
+        A fitted encoder that clients agreed on beforehand, or an unfitted one with the parameters to use.
     crop
-        Of pictures of bytes, the side of the square that the model is shown.
+        For pictures of bytes: side of the square that the model sees.
 
     Attributes
     ----------
     encoder
-        The one that all share; None of images, and before it is agreed on.
+        The shared encoder; None for images, and before clients have agreed.
     rows
-        The rows of those clients that have them, by name.
+        Encoded rows by client name.
     """
 
     def __init__(
@@ -198,19 +198,19 @@ class ClientPool:
 
     @cached_property
     def features(self) -> npt.NDArray[Any]:
-        """Everybody's encoded rows, in the order in which they were handed over."""
+        """All clients' encoded rows, in the order of the input."""
         return encoded(self.encoder, self._inputs.X)
 
     @property
     def learned(self) -> bool:
-        """Whether the encoder holds anything that came from the clients' rows."""
+        """Whether the encoder has statistics of the clients' rows."""
         found = self.encoder
         if not self._agrees or found is None:
             return False
         return found.scale or bool(found.categorical) or found.feature_names_out != found.columns_in
 
     def client(self, name: str, network: Any, update_noise: UpdateNoise | None, device: str) -> Steps[ClientData]:
-        """Take a client's steps to its encoded rows."""
+        """Run a client's steps up to its encoded rows."""
         inside = self._inputs.clients == name
         if self._agrees:
             shared = yield from agree_on_encoder(name, self._learn(name, inside))
@@ -222,7 +222,7 @@ class ClientPool:
         return ClientData(dealt, network, update_noise, device)
 
     def server(self, own: Callable[[], HorizontalServerData]) -> Steps[HorizontalServerData]:
-        """Take the server's steps; what it has of its own is asked for when all rows are encoded."""
+        """Run the server's steps; its own data is requested once all rows are encoded."""
         if self._agrees:
             rules = vars(self._rules.rules)
             self.encoder = yield from combine_encoders(self.names, self._rules.scale, self._trees, rules)

@@ -1,4 +1,4 @@
-"""What a classifier across clients answers once it is fitted: scores, labels, chances, and weights by name."""
+"""Predictions of a fitted classifier across clients: scores, labels, probabilities, and weights by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evenhand.training.protection import Privacy, client_privacy
 
 
 class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters):  # type: ignore[misc]
-    """The half of :class:`~evenhand.HorizontalClassifier` that keeps what came of `fit`, and answers from it."""
+    """The part of :class:`~evenhand.HorizontalClassifier` that stores the result of `fit` and predicts from it."""
 
     run_: HorizontalRun
     clients_: list[str]
@@ -33,7 +33,7 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
     intercept_: Array
 
     def _keep(self, run: HorizontalRun, X: Any, classes: npt.NDArray[Any], pos_label: Any) -> None:
-        """Keep what came of a fit, and nothing of an earlier one with another model."""
+        """Set the fitted attributes; remove those of an earlier fit with another model."""
         self.run_ = run
         self.history_ = run.history
         self.certificate_ = run.certificate
@@ -71,14 +71,14 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
         return client_privacy(self.clients_, noise, self.run_.transcript, delta, learned=learned)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
-        """The encoded features, in the order of ``coef_``; images have none."""
+        """Return the names of encoded features, in the order of ``coef_``; images have none."""
         check_is_fitted(self, "run_")
         if self.encoder_ is None:
             raise InputError("images are not encoded: their features have no names")
         return np.array(self.encoder_.feature_names_out, dtype=object)
 
     def coefficients(self) -> pd.DataFrame:
-        """``coef_`` as a table: a line for each encoded feature, by name; a column for each class of more than two."""
+        """Return ``coef_`` as a table with a row for each encoded feature; more than two classes have a column each."""
         if not hasattr(self, "coef_"):
             raise InputError("only a fitted linear model has one weight for each feature")
         columns = ["weight"] if len(self.classes_) == 2 else list(self.classes_)
@@ -88,7 +88,7 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "run_")
         X = as_rows(X)
-        # Of pictures the model itself knows which sizes it takes.
+        # For pictures, the model itself checks sizes.
         known = isinstance(X, pd.DataFrame) or (len(X.shape) == 4 and X.dtype == np.uint8)
         if not known and int(np.prod(X.shape[1:])) != self.n_features_in_:
             raise DataError(
@@ -98,7 +98,7 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
         return self.run_.model.predict(encoded(self.encoder_, X))
 
     def decision_function(self, X: Any) -> Array:
-        """Scores: of two classes one a row, positive in favour of ``classes_[1]``; otherwise one for each class."""
+        """Return scores: one a row for two classes (positive favours ``classes_[1]``), else one for each class."""
         return self._in_order(self._scores(X))
 
     def _in_order(self, scores: Array) -> Array:

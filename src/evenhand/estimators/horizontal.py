@@ -1,4 +1,4 @@
-"""The scikit-learn style front of horizontal training: a classifier across clients that hold different rows."""
+"""A scikit-learn style classifier across clients that hold different rows."""
 
 from __future__ import annotations
 
@@ -41,31 +41,30 @@ from evenhand.training.together import Steps, Together
 class HorizontalClassifier(ScoresAcrossClients):
     """A classifier across clients that hold different rows of the same columns, optionally under constraints.
 
-    Everything runs in this process; the clients' messages are the ones a deployment would send, and are counted.
+    All clients run in this process. Their messages are those of a deployment, and are counted.
 
-    What clients must agree on before the first round: the columns and how they are encoded, the classes, and the
-    groups. A deployment writes them down. Here they are found from all clients' rows, unless they are given: for the
-    encoding each client would have to share, of every numeric column, its number of rows, mean and sum of squares
-    about it, and of every other column the levels that occur. Give a fitted `encoder` (or one with ``scale=False``, and
-    numbers only), and `group_values` to `fit`, to have nothing learned.
+    Before the first round clients agree on columns and their encoding, classes, and groups. By default these are
+    learned from all clients' rows: for the encoding each client sends, for every numeric column, its number of rows,
+    mean and sum of squared deviations, and for every other column the levels that occur. To learn nothing, give a
+    fitted `encoder` (or one with ``scale=False``, and numbers only), and `group_values` to `fit`.
 
     Parameters
     ----------
     solver
-        ``"fedavg"`` (takes no constraint), ``"fairfedavgalm"``, ``"fairalm"``, ``"fpfl"``, ``"fairfed"`` (which has no
-        constraint but shares that follow its metric): local SGD, averaged; for any model, with the ``torch`` extra.
+        ``"fedavg"`` (no constraints), ``"fairfedavgalm"``, ``"fairalm"``, ``"fpfl"``, ``"fairfed"`` (no constraints;
+        it weights clients by a fairness metric): averaged local SGD, for any model, with the ``torch`` extra.
         ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"trees"``:
         boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a linear model of two classes without
         protection, which needs about a dozen rounds; ``"trees"`` for trees; otherwise ``"fairfedavgalm"`` under a
         constraint and ``"fedavg"`` without. An object of `evenhand.solvers` sets its options too:
         ``FedAvg(step=0.1, local_epochs=2)``.
     constraint
-        One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without, or under what the
-        solver has by default (``LossParity(0)`` of FairFedAvgALM and FairALM, ``GroupAgainstOverall(0)`` of FPFL).
+        One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without constraints, or with
+        the solver's default (``LossParity(0)`` of FairFedAvgALM and FairALM, ``GroupAgainstOverall(0)`` of FPFL).
     model
-        ``"linear"``, ``"mlp"``, ``"resnet18"`` (images), ``"trees"`` (of two classes; values may be missing, and
-        categories are taken as they are), a `torch.nn.Module`, which begins with its own weights, or a function without
-        arguments that makes one. An object of `evenhand.models` has settings too: ``MLP(hidden=(64, 32))``,
+        ``"linear"``, ``"mlp"``, ``"resnet18"`` (images), ``"trees"`` (of two classes; supports missing values
+        and categories), a `torch.nn.Module`, which starts with its own weights, or a function without arguments that
+        returns one. An object of `evenhand.models` has settings too: ``MLP(hidden=(64, 32))``,
         ``ResNet18(crop=56, device="cuda")``, ``TorchModule(module, crop=56)``.
     scope
         Rows over which constraints hold: ``"global"``, over all clients' rows together; ``"local"``, over each client's
@@ -76,19 +75,19 @@ class HorizontalClassifier(ScoresAcrossClients):
         μ of (μ/2)‖w‖². None is zero for averaging solvers, where it is over all weights; for ``"prox-al"`` and
         ``"sqp"`` 2/n, and the intercept is left out.
     max_rounds
-        Averaging solvers train for so many rounds; the others end when they are done, at the latest then. None is 100,
-        200 for ``"sqp"``, 300 for ``"trees"`` (a round a level of a tree), 100,000 for ``"prox-al"``.
+        Averaging solvers train for this many rounds; the others stop at convergence, or after at most as many. None is
+        100, 200 for ``"sqp"``, 300 for ``"trees"`` (a round a level of a tree), 100,000 for ``"prox-al"``.
     tol
         Stopping tolerance: the run has converged once stationarity and violation in `certificate_` are at most `tol`.
         Averaging solvers train all rounds in any case. None is 1e-3. ``SQP(stationarity=..., feasibility=...)`` sets
-        the two apart; to give both `tol` and another value there is an error.
+        the two separately; a value there that differs from `tol` is an error.
     random_state
         Seed of initial weights, batches, participants and protections.
     pos_label
-        Of two classes, the one that counts as positive; None is the larger.
+        The positive class of two; None is the larger.
     encoder
-        How columns are encoded. A fitted :class:`~evenhand.data.PartyEncoder` is one that clients have agreed on, for
-        instance of public rows. One that is not fitted is learned from all clients' rows, with its parameters:
+        How columns are encoded. A fitted :class:`~evenhand.data.PartyEncoder` was agreed on beforehand, for
+        instance from public rows. An unfitted one is fitted on all clients' rows, with its parameters:
         ``PartyEncoder(scale=False)``. None standardises numbers and one-hot encodes categories.
     update_noise
         Noise that clients add to their updates before they send them: a :class:`~evenhand.privacy.ClippedGaussian` for
@@ -100,7 +99,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     runtime
         ``"auto"``, or a :class:`~evenhand.VirtualClock` with the speeds of machines and links.
     warm_start
-        Begin where the last `fit` ended, if its model had as many weights.
+        Start from the model of the last `fit`, if it has the same number of weights.
     verbose
         Show progress.
 
@@ -109,12 +108,12 @@ class HorizontalClassifier(ScoresAcrossClients):
     classes_ : the labels, sorted.
     clients_ : names of the clients.
     coef_, intercept_ : weights of a linear model, of shape (1, n_features) in the order of `get_feature_names_out`, and
-        (1,), as scikit-learn's LogisticRegression has them; one row a class for more than two. Positive favours
+        (1,), as in scikit-learn's LogisticRegression; one row a class for more than two. Positive favours
         ``classes_[1]``.
     n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.
-    proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
+    proofs_ : bounds that the training rows prove for new people, if a constraint has a `confidence`: a list of
         :class:`~evenhand.constraints.proving.Proof`.
     privacy_ : `privacy_statements` at δ = 1e-5; None without `update_noise`.
     encoder_ : how columns are encoded; None for images.
@@ -122,7 +121,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     """
 
     _audit_inputs: list[HorizontalAuditInput] | None = None
-    """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
+    """Records of training for an audit; None if there is no audit."""
 
     def __init__(
         self,
@@ -173,7 +172,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     ) -> Self:
         """Train.
 
-        Rows count once each, since clients tell how many they have: to weigh rows by whole numbers, repeat them.
+        Sample weights are not supported, because clients report how many rows they have. Repeat rows instead.
 
         Parameters
         ----------
@@ -183,27 +182,28 @@ class HorizontalClassifier(ScoresAcrossClients):
         y
             Labels of any two values; of more for averaging solvers.
         sensitive_features
-            One column for each sensitive attribute; or names of columns of a DataFrame X, which are no features then.
+            One column for each sensitive attribute; or names of columns of a DataFrame X, which are then not used as
+            features.
         clients
             One client id for each row.
         server_rows
-            Rows of the server's own, ``(X, y, sensitive_features)``; a global constraint is then over them alone
+            The server's own rows, ``(X, y, sensitive_features)``; a global constraint is then over them alone
             (``"prox-al"`` and ``"sqp"``).
         group_values
-            The values that each sensitive attribute may take, agreed beforehand; None takes those that occur. Crossings
+            The possible values of each sensitive attribute, agreed beforehand; None takes those that occur. Crossings
             can be among them: ``{"sex": [...], "ward": [...], "sex × ward": ["f × a", ...]}``.
         start
-            A file of weights to begin with: `model/weights.safetensors` of a run folder, or a safetensors file with the
-            parameters and buffers of the torch module by their names. None begins with the model's own.
+            A file of weights to start from: `model/weights.safetensors` of a run folder, or a safetensors file with the
+            parameters and buffers of the torch module by their names. None starts from the model's own.
         checkpoints
-            A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
+            Folder for checkpoints. If it holds those of an unfinished `fit` of the same estimator on the same
             rows, training resumes from it and gives the same result.
 
         Warns
         -----
         ShortfallWarning
-            (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge, as far as clients were asked
-            to measure it, or the model gives every training row the same label.
+            (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge (where clients
+            measure it), or the model gives every training row the same label.
         """
         where = self.scope if isinstance(self.scope, ConstraintScope) else ConstraintScope(self.scope)
         model = as_model(self.model, "horizontal")
@@ -252,7 +252,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             clock = self.runtime if isinstance(self.runtime, VirtualClock) else None
             run = train_together(together, clock=clock, folder=folder, on_round=progress.round)
-        # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
+        # Set fitted attributes last: a refused fit leaves those of an earlier fit unchanged.
         self._keep(run, inputs.X, classes, pos_label)
         self.clients_, self.encoder_ = pool.names, pool.encoder
         if self._audit_inputs is not None:
@@ -274,7 +274,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         model: ModelKind,
         at_server: Callable[[], HorizontalServerData],
     ) -> Together[HorizontalTraining]:
-        """Return everybody's steps from the draft terms to the trained model."""
+        """Return the steps of all participants, from the draft terms to the trained model."""
         protections, device = update_noise_of(self.update_noise, pool.names), getattr(model, "device", "cpu")
         warns = bool(draft.job.constraints)
         steps: dict[str, Steps[Any]] = {
@@ -319,7 +319,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         self, file: str | Path | None, shape: tuple[int, ...], classes: int | None, job: Job, module: Any
     ) -> ModelStart | None:
         if self.warm_start and hasattr(self, "run_"):
-            # Multipliers of other constraints would mean nothing.
+            # Multipliers of other constraints have no meaning here.
             last = self.run_.as_start()
             same = self.run_.terms.shape == tuple(shape) and self.run_.terms.classes == classes
             alike = self.run_.terms.job.constraints == job.constraints and self.run_.terms.job.solver == job.solver

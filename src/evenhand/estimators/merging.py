@@ -1,7 +1,7 @@
-"""A finished run as one scikit-learn pipeline: for parties that have agreed to put their models together.
+"""Convert a finished run to one scikit-learn pipeline, for parties that have agreed to share their models.
 
-Whoever holds the pipeline has everybody's weights and encoders. Nothing here asks whether the parties agreed: it needs
-their folders, which each of them keeps.
+The pipeline contains the weights and encoders of all parties. It needs every party's part of the run folder; whether
+the parties agreed is not checked.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from evenhand.runtime.folder import RunFolder
 
 
 class OwnersEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Every owner's columns through its own encoder, side by side; nothing is learned anew.
+    """Encode each owner's columns with its fitted encoder, side by side; `fit` learns nothing.
 
     Parameters
     ----------
     states
-        Of the owners' encoders, as run folders keep them, by the owner's name.
+        States of the owners' encoders from the run folder, by owner.
     """
 
     def __init__(self, states: dict[str, dict[str, Any]]) -> None:
@@ -54,15 +54,15 @@ class OwnersEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def merged_pipeline(run: Path | str) -> Pipeline:
-    """A finished run of linear models as a pipeline of an encoder and a logistic regression.
+    """Return a finished run of linear models as a pipeline of an encoder and a logistic regression.
 
-    It takes tables that have all parties' columns, joined by whoever holds them, and gives the labels and
-    probabilities that `evenhand predict` gives.
+    It takes a table with all parties' columns, already joined, and returns the same labels and probabilities as
+    `evenhand predict`.
 
     Parameters
     ----------
     run
-        The run folder, with every party's part in it.
+        The run folder, with all parties' parts.
     """
     folder = RunFolder.open(Path(run))
     labels, states, weights, intercept = folder.labels, {}, [], 0.0
@@ -80,7 +80,7 @@ def merged_pipeline(run: Path | str) -> Pipeline:
         intercept += float(own[width:].sum())
     _require_own_names(states)
     model = LogisticRegression()
-    # Sorted, as scikit-learn's labels are; where the positive one comes first, scores turn round.
+    # Sort labels as scikit-learn does; if the positive one comes first, scores change sign.
     classes = np.array([labels["negative"], labels["positive"]])
     turn = 1.0 if classes[0] < classes[1] else -1.0
     model.classes_, model.coef_ = np.sort(classes), turn * np.concatenate(weights)[None, :]
@@ -89,7 +89,7 @@ def merged_pipeline(run: Path | str) -> Pipeline:
 
 
 def _require_own_names(states: dict[str, dict[str, Any]]) -> None:
-    """Refuse columns of one name at two owners: a joint table could not tell them apart."""
+    """Refuse a column name that two owners have: a joint table could not have both."""
     seen: dict[str, str] = {}
     for owner, state in states.items():
         for column in PartyEncoder.from_state(state).columns_in:

@@ -1,4 +1,4 @@
-"""More than two classes across columns: a classifier for each class against all others."""
+"""More than two classes in vertical training: one classifier for each class against the rest."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from evenhand.estimators.vertical import VerticalClassifier
 class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A :class:`VerticalClassifier` for each class, with that class as the positive label; the highest score decides.
 
-    A constraint holds for each of the classifiers on its own: equal opportunity, say, among the people of each class.
+    A constraint holds for each classifier separately, for instance equal opportunity among the people of each class.
 
     Parameters
     ----------
     classifier
-        What is trained for each class; None is ``VerticalClassifier()``.
+        The classifier to train for each class; None is ``VerticalClassifier()``.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # 
         """Train; parameters are those of :meth:`VerticalClassifier.fit`, and labels may have more than two values."""
         if self.classifier is not None and self.classifier.label_privacy is not None:
             raise InputError(
-                "label_privacy is of two labels: what a classifier for each class says of one person adds up"
+                "label_privacy supports only two labels: the disclosures of several classifiers about one person add up"
             )
         labels = np.asarray(y)
         classes = read_classes(labels)
@@ -57,11 +57,11 @@ class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # 
         return self
 
     def decision_function(self, X: Tables) -> Array:
-        """Scores, a column for each class."""
+        """Return scores, with a column for each class."""
         check_is_fitted(self, "classifiers_")
         return np.stack([one.decision_function(X) for one in self.classifiers_], axis=1)
 
     def predict_proba(self, X: Tables) -> Array:
-        """Each class's own probability, divided by the sum over classes."""
+        """Return each class's probability, normalised over classes."""
         alone = expit(self.decision_function(X))
         return alone / alone.sum(axis=1, keepdims=True)

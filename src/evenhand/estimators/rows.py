@@ -1,4 +1,4 @@
-"""A party's rows in memory, as `fit` is given them: the source of the party's steps."""
+"""A party's rows in memory, from the input of `fit`: the source of the party's steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evenhand.training.vertical import check_weights
 from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, named_problem
 
 ReadLabels = Callable[[npt.NDArray[Any], Any], tuple[Array, pd.DataFrame | None]]
-"""Turns labels and groups of the training rows, as they were given, into numbers and a frame."""
+"""Function that converts labels and groups of the training rows to numbers and a frame."""
 
 
 class FrameRows:
@@ -97,7 +97,7 @@ class FrameRows:
 
 
 class Beside(NamedTuple):
-    """What the holder of the labels has beside its columns, as it was given."""
+    """Labels, groups and weights of the label holder, as given to `fit`."""
 
     y: Any
     groups: Any
@@ -105,7 +105,7 @@ class Beside(NamedTuple):
 
     @property
     def ids(self) -> pd.Index | None:
-        """The ids of the labels or groups, where they have any."""
+        """Ids of the labels or groups, if they have any."""
         indexed = (one for one in (self.y, self.groups) if isinstance(one, (pd.DataFrame, pd.Series)))
         return next((one.index for one in indexed), None)
 
@@ -116,11 +116,11 @@ class HolderRows(FrameRows):
     Parameters
     ----------
     table
-        The party's table; its rows are brought into the order of the labels' ids where both have some.
+        The party's table; its rows are brought to the order of the labels' ids, if both have ids.
     read
         Turns labels and groups of the common rows into numbers.
     seed
-        What randomised responses are drawn from.
+        Seed of randomised responses.
     """
 
     def __init__(
@@ -160,20 +160,20 @@ class HolderRows(FrameRows):
         if self._held is None:
             labels, people = self._labels, None
             if self._weights is not None:
-                # Places were aligned in the labels' stead.
+                # Positions were aligned in place of the labels.
                 order = labels.astype(np.int64)
                 labels, people = np.asarray(self._whole)[order], self._weights[order]
             numbers, groups = self._read(labels, self._groups)
             if people is not None:
                 check_weights(self._job, people, len(numbers))
-            # The same answers for the same rows in every fit.
+            # Draw the same responses for the same rows in every fit.
             key = AnswerKey.from_seed(self._seed, self.table.index if isinstance(self.table, pd.DataFrame) else None)
             self._held = HeldLabels(LabelledRows(numbers, groups, sample_weight=people), key)
         return self._held
 
 
 def take_rows(table: Any, places: Integers) -> Any:
-    """Take some rows of a table, series or array in an order; itself where that is all of them as they are."""
+    """Return rows of a table, series or array in this order; the object itself if nothing changes."""
     n_rows = table.shape[0]
     if len(places) == n_rows and bool((places == np.arange(n_rows)).all()):
         return table

@@ -1,4 +1,4 @@
-"""A model out of a run folder, to score tables with in Python."""
+"""Load the model of a run folder, to score tables in Python."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from evenhand.runtime.folder import RunFolder
 
 
 class SavedModel(LabelsFromScores):
-    """What a finished run has left: it scores rows as `evenhand predict` does.
+    """Model of a finished run; it scores rows as `evenhand predict` does.
 
     Attributes
     ----------
-    classes_ : the two labels, the positive one last; of more, in the order that the job names them.
-    result : what `result.json` holds: certificate, quality, groups.
-    encoders_ : each party's encoder; of a horizontal run, that of all clients; none of pictures.
+    classes_ : the labels: the positive one last if there are two, otherwise in the order of the job.
+    result : content of `result.json`: certificate, quality, groups.
+    encoders_ : each party's encoder, or the shared encoder of a horizontal run; none for pictures.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -64,7 +64,7 @@ class SavedModel(LabelsFromScores):
 
 
 def load_run(folder: str | Path) -> SavedModel:
-    """The model of a finished run, from its folder.
+    """Load the model of a finished run from its folder.
 
     Examples
     --------

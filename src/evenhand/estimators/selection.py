@@ -1,7 +1,8 @@
-"""Choosing ε and the regulariser by cross-validation inside the federation, and the accuracy-fairness frontier.
+"""Choose ε and the regulariser by cross-validation inside the federation; compute the accuracy-fairness frontier.
 
 Folds are drawn by row id, so that all parties agree on them without a message; encoders are fitted on each fold's
-training rows; nothing but the messages of training and scoring moves. Within a fold, each ε starts from its neighbour.
+training rows; no other messages are sent than those of training and scoring. Within a fold, each ε starts from its
+neighbour.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ EPSILONS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What cross-validation found.
+    """Result of cross-validation.
 
     Attributes
     ----------
     table
-        One row for each alpha, temperature and ε, as :func:`frontier` makes it.
+        One row for each alpha, temperature and ε, as :func:`frontier` returns it.
     epsilon, alpha, temperature
         The chosen settings.
     feasible
-        Whether they meet `subject_to`; if none does, they are those that miss by least.
+        Whether they meet `subject_to`; if no settings do, the closest ones are chosen.
     estimator
         Fitted on all rows with the chosen settings.
     """
@@ -77,10 +78,10 @@ def frontier(
     folds: int = 5,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy and fairness for each ε, alpha and temperature, on rows the models had not seen.
+    """Return accuracy and fairness for each ε, alpha and temperature, on held-out rows.
 
-    The scores of all folds' held-out rows are judged together: gaps between groups are then measured on as many rows
-    as there are, not averaged over small folds, where chance alone keeps them from zero.
+    Metrics are computed once on the held-out scores of all folds together. Gaps averaged over small folds would be
+    biased upwards by chance.
 
     Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
     what the constraint bounds, measured exactly (rates, not their smooth stand-ins; the worst of several constraints).
@@ -90,7 +91,7 @@ def frontier(
     """
     varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]
     if estimator.constraint is None or not varied:
-        raise InputError("the estimator has no constraint whose epsilon could be varied")
+        raise InputError("the estimator has no constraint with an epsilon to vary; add one")
     tables, labels, sensitive, weights, ids = aligned_inputs(X, y, sensitive_features, sample_weight)
     fold = fold_numbers(ids, folds, seed)
     path = sorted(set(epsilons), reverse=True)
@@ -100,7 +101,7 @@ def frontier(
         cost = np.zeros((len(path), 2))
         for number in range(folds):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            # With label privacy every fit begins anew.
+            # With label privacy every fit starts from scratch.
             model = clone(estimator).set_params(alpha=alpha, warm_start=estimator.label_privacy is None)
             for place, epsilon in enumerate(path):
                 model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
@@ -122,7 +123,7 @@ def frontier(
 
 
 def _judged(accuracy: float, gaps: pd.DataFrame) -> dict[str, float]:
-    """The worst gap that the constraints bound, and accuracy and that gap in one number."""
+    """Return the worst gap that the constraints bound, and a score that combines accuracy and this gap."""
     worst = gaps.iloc[int(gaps["estimate"].to_numpy().argmax())]
     fairness = max(1.0 - worst["estimate"], 0.0)
     score = 2.0 * accuracy * fairness / (accuracy + fairness) if fairness > 0 else 0.0
@@ -150,11 +151,11 @@ def select(
     Parameters
     ----------
     estimator
-        With a constraint. It is not changed.
+        Estimator with a constraint; it is not changed.
     sample_weight
         One weight for each row, as in `fit`. It changes training only: metrics count each held-out row once.
     epsilons, alphas, temperatures
-        What to try, every combination. None leaves alpha at 2/n, or the temperature as the constraint has it.
+        Values to try, in all combinations. None keeps alpha at 2/n, or the constraint's temperature.
     maximise
         A column of the table (see :func:`frontier`). ``"score"`` is the harmonic mean of accuracy and 1 − gap, of the
         gap that the constraint bounds; or ``"accuracy"``, ``"HM"``, ``"FR"``.
@@ -168,15 +169,15 @@ def select(
     """
     if estimator.label_privacy is not None:
         raise InputError(
-            "select chooses by the true labels of held-out rows, and the terms of the last fit would tell what it "
-            "chose: with label_privacy look at frontier, and set epsilon and alpha yourself"
+            "select does not support label_privacy: it chooses by true labels of held-out rows, and the terms of the "
+            "last fit would reveal the choice. Use frontier, and set epsilon and alpha yourself"
         )
     data = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     grid: dict[str, Any] = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures}
     table = frontier(estimator, X, y, **data, **grid, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):
         if column not in table.columns:
-            raise InputError(f"there is no metric {column!r}; there is {', '.join(table.columns)}")
+            raise InputError(f"there is no metric {column!r}; choose one of {', '.join(table.columns)}")
     excess = [np.maximum(table[name] - bound, 0.0) / max(bound, 1e-3) for name, bound in (subject_to or {}).items()]
     missed = np.max(excess, axis=0) if excess else np.zeros(len(table))
     best = int(np.lexsort((-table[maximise].to_numpy(), missed))[0])
@@ -209,7 +210,7 @@ def _warn_of_edge(name: str, chosen: float | None, tried: Sequence[float | None]
 def with_settings(
     constraint: Constraint | Iterable[Constraint], epsilon: float, temperature: float | None = None
 ) -> Any:
-    """The same constraint, or constraints, at another ε and perhaps another temperature."""
+    """Return the constraints with another ε and, if given, another temperature."""
     if not isinstance(constraint, Constraint):
         return tuple(with_settings(one, epsilon, temperature) for one in constraint)
     wanted = {"epsilon": epsilon} | ({} if temperature is None else {"temperature": temperature})

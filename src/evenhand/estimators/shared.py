@@ -121,11 +121,13 @@ def class_codes(labels: npt.NDArray[Any], pos_label: Any) -> tuple[npt.NDArray[A
     classes = read_classes(labels)
     if len(classes) > 2:
         if pos_label is not None:
-            raise InputError(f"pos_label is {pos_label!r}, but y has {len(classes)} classes; it goes with two")
+            raise InputError(
+                f"pos_label is {pos_label!r}, but y has {len(classes)} classes; it is for two classes only"
+            )
         return classes, None, np.searchsorted(classes, labels).astype(np.float64)
     chosen = classes[1] if pos_label is None else pos_label
     if chosen not in classes:
-        raise DataError(f"pos_label is {pos_label!r}, which y does not have; its labels are {classes}")
+        raise DataError(f"pos_label is {pos_label!r}, but the labels in y are {classes}")
     return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
 
 

@@ -1,4 +1,4 @@
-"""A vertical classifier for one table whose columns are dealt out to parties."""
+"""A vertical classifier for one table with its columns split over parties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evenhand.estimators.vertical import VerticalClassifier
 
 
 class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A :class:`VerticalClassifier` for one table whose columns are dealt out to parties.
+    """A :class:`VerticalClassifier` for one table with its columns split over parties.
 
     For pipelines, cross-validation and comparisons with pooled learners.
 
@@ -56,7 +56,7 @@ class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  #
         """Train; parameters are those of :meth:`VerticalClassifier.fit`."""
         X, y = self._checked(X, y, reset=True)
         if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
-            # The rows of one table belong together; ids that repeat could only keep its parts from being aligned.
+            # All parts have the same rows, so ids are not needed; duplicates would prevent aligning.
             X, y = X.reset_index(drop=True), np.asarray(y)
             if isinstance(sensitive_features, (pd.DataFrame, pd.Series)):
                 sensitive_features = sensitive_features.reset_index(drop=True)
@@ -78,11 +78,11 @@ class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  #
         return self._fitted().intercept_
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
-        """The encoded features, each as ``party__feature``."""
+        """Return encoded features, each as ``party__feature``."""
         return self.classifier_.get_feature_names_out()
 
     def _fitted(self) -> VerticalClassifier:
-        # An AttributeError, as scikit-learn has it where an estimator lacks an attribute.
+        # An AttributeError, as in scikit-learn.
         if not hasattr(self, "classifier_"):
             raise AttributeError("only a fitted classifier has coef_ and intercept_")
         return self.classifier_
@@ -96,7 +96,7 @@ class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  #
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         if isinstance(X, pd.DataFrame):
-            # Categories stay as they are: each party encodes its own.
+            # Keep categories: each party encodes its own.
             validate_data(self, X, skip_check_array=True, reset=reset)
             return X, y
         if y is None and not reset:

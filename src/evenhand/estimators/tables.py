@@ -1,4 +1,4 @@
-"""The tables, labels and groups handed to an estimator, brought to one order of rows."""
+"""Bring the tables, labels and groups of an estimator's input to one order of rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from evenhand.printing import listed
 from evenhand.protocol.align import How
 
 Tables = Sequence[Any] | Mapping[str, Any]
-"""One table for each party."""
+"""Return one table for each party by name."""
 
 
 def in_pandas(table: Any) -> Any:
-    """Tables of Arrow, polars and the like by their own conversion, so rows are known by their places; others as is."""
+    """Convert Arrow and polars tables to DataFrames without ids; return other tables unchanged."""
     return table.to_pandas() if hasattr(table, "to_pandas") else table
 
 
@@ -40,7 +40,7 @@ def named_tables(X: Tables) -> dict[str, Any]:
 def align_rows(
     tables: dict[str, Any], y: Any, sensitive: Any, how: How = "equal"
 ) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
-    """Bring everything that has a pandas index to the first table's order; the rest must have as many rows."""
+    """Bring inputs with a pandas index to the first table's order; others must have the same number of rows."""
     named = {
         **tables,
         **({} if y is None else {"y": y}),
@@ -65,12 +65,12 @@ def align_rows(
 
 
 def in_words_of_fit(error: DataError) -> DataError:
-    """Say with an argument of `fit` what the function that aligns says with one of its own."""
+    """Replace the argument in an error of the aligning function by that of `fit`."""
     return DataError(str(error).replace('how="inner"', 'fit(..., ids="inner")'))
 
 
 def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
-    """Weights in the order of labels, and the labels' places to be aligned in their stead."""
+    """Return weights in the order of the labels, and positions to align in place of the labels."""
     rows = len(y)
     if isinstance(weights, pd.Series) and isinstance(y, pd.Series):
         if not weights.index.is_unique or not weights.index.sort_values().equals(y.index.sort_values()):
@@ -89,11 +89,11 @@ def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
 def aligned_inputs(
     X: Tables, y: Any, sensitive: Any, weights: Any = None
 ) -> tuple[dict[str, Any], npt.NDArray[Any], Any, Array | None, pd.Index]:
-    """Return what `fit` works on: tables, labels, groups and weights in one order, and the ids of their rows."""
+    """Return the input of `fit` in one order: tables, labels, groups and weights, with the ids of their rows."""
     found, places = (None, y) if weights is None else weights_beside(y, weights)
     tables, labels, sensitive = align_rows(named_tables(X), places, sensitive)
     if found is not None:
-        # Places were aligned in the labels' stead.
+        # Positions were aligned in place of the labels.
         order = labels.astype(np.int64)
         labels, found = np.asarray(y)[order], found[order]
     indexed = [table.index for table in tables.values() if isinstance(table, pd.DataFrame)]
@@ -119,8 +119,10 @@ def named_columns(sensitive: Any, rows: int) -> list[str] | None:
 def split_off(table: Any, names: list[str], owner: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a table without these columns, and the columns."""
     if not isinstance(table, pd.DataFrame):
-        raise DataError(f"{owner} is no DataFrame, so sensitive_features {listed(names)} cannot be found by name in it")
+        raise DataError(
+            f"{owner} is not a DataFrame, so sensitive_features {listed(names)} cannot be column names in it"
+        )
     for name in names:
         if name not in table.columns:
-            raise DataError(f"{owner} has no column {name!r} for sensitive_features; there is {listed(table.columns)}")
+            raise DataError(f"{owner} has no column {name!r} for sensitive_features; it has {listed(table.columns)}")
     return table.drop(columns=names), table[names]

@@ -1,4 +1,4 @@
-"""The scikit-learn style front: estimators trained across parties that hold different columns of the same rows."""
+"""Scikit-learn style estimators across parties that hold different columns of the same rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from evenhand.training.run import shortfalls
 class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
     """A classifier over several parties' tables, optionally under constraints such as equal opportunity.
 
-    Everything runs in this process; the parties' messages are the ones a deployment would send, and are counted.
+    All parties run in this process. Their messages are those of a deployment, and are counted.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         very wide sparse tables); ``"auto"`` is the first that applies. An object of `evenhand.solvers` sets its options
         too: ``Subspace(history=8)``.
     constraint
-        One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without.
+        One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without constraints.
     model
         ``"linear"``; ``"mlp"`` for neural parties (extra ``torch``); ``"trees"`` for boosted trees (extra ``trees``),
-        which take missing values and categories as they come. An object of `evenhand.models` has settings too:
+        which support missing values and categories. An object of `evenhand.models` has settings too:
         ``Linear(fit_intercept=False)``, ``MLP(hidden=(64, 32))``, ``BoostedTrees()``.
     roles
         Which parties hold labels and groups: ``None`` makes the first party active and the others passive,
@@ -52,9 +52,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     alpha
         μ of the regulariser (μ/2)‖θ‖²; None is 2/n.
     max_rounds
-        Most communication rounds.
+        Maximum number of communication rounds.
     tol
-        Stopping tolerance: the run has converged once the certificate is within `tol`, with every constraint row held.
+        Stopping tolerance: the run has converged once the certificate is within `tol`, with all constraints met.
         ``"subspace"`` compares it with the relative distance of the objective from the constrained optimum, ``"trees"``
         with the share by which a round lowers the leave-one-out loss, the others with the stationarity gap. None is
         1e-3 for ``"subspace"`` and 1e-4 for the others.
@@ -77,14 +77,14 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     label_privacy
         A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss
         and constraints are then debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``).
-        Answers are drawn from `random_state` (0 unless it is a number), one for each row id, or for each position
-        where the label holder's table has no pandas index.
+        Responses are drawn from `random_state` (0 unless it is a number), one for each row id, or for each position
+        if the label holder's table has no pandas index.
     runtime
         ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
         parties in one compiled loop (VFB²), or in real threads (VFB², FairVFL); or a
         :class:`~evenhand.VirtualClock` with speeds of machines and links.
     warm_start
-        Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
+        Start from the end of the last `fit`, if it had the same features: for a neighbouring ε or alpha.
     verbose
         Show progress.
 
@@ -92,17 +92,17 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     ----------
     classes_ : the two labels, sorted.
     coef_, intercept_ : weights of linear parties, of shape (1, n_features) in the order of `get_feature_names_out`, and
-        (1,), as scikit-learn's LogisticRegression has them. Positive favours ``classes_[1]``. `coefficients` gives each
+        (1,), as in scikit-learn's LogisticRegression. Positive favours ``classes_[1]``. `coefficients` gives each
         party's weights by name. Trees and networks have neither.
     feature_names_in_ : every party's raw columns, each as ``party__column``.
     models_ : each party's model.
     n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
-    certificate_ : stationarity, violation and complementarity at the returned model; how far it is from the optimum,
-        as a `bound` or, where none holds, an `estimate`.
-    proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
+    certificate_ : stationarity, violation and complementarity at the returned model; its distance from the optimum,
+        as a `bound` or, if there is none, an `estimate`.
+    proofs_ : bounds that the training rows prove for new people, if a constraint has a `confidence`: a list of
         :class:`~evenhand.constraints.proving.Proof`.
-    label_privacy_ : what is stated of the labels, or None.
+    label_privacy_ : the privacy statement about the labels, or None.
     run_ : the whole run, with its transcript.
     """
 
@@ -124,8 +124,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         ----------
         X
             One table for each party, as a list or as a mapping from the party's name: DataFrames, arrays or sparse
-            matrices; Arrow and polars tables become DataFrames. Where tables, `y` and `sensitive_features` carry a
-            pandas index it is the id of the row: ids must be the same everywhere, in any order.
+            matrices; Arrow and polars tables become DataFrames. If tables, `y` and `sensitive_features` have a
+            pandas index, it holds the row ids: ids must be the same everywhere, in any order.
         y
             Labels of any two values.
         sample_weight
@@ -136,9 +136,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             One column for each sensitive attribute; or names of columns of the first active party's DataFrame. Named
             columns are not used as features.
         ids
-            ``"equal"`` refuses tables whose row ids differ. ``"inner"`` trains on the rows that all tables have.
+            ``"equal"`` refuses tables with different row ids. ``"inner"`` trains on the rows that all tables have.
         checkpoints
-            A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
+            Folder for checkpoints. If it holds those of an unfinished `fit` of the same estimator on the same
             rows, training resumes from it and gives the same result.
 
         Warns
@@ -205,7 +205,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
     Parameters are those of :class:`VerticalClassifier` that apply; `solver` is ``"vfb2-svrg"``, ``"vfb2-saga"``,
     ``"vfb2-sgd"`` or ``"trees"``, and `alpha` the λ of mean squared error / 2 + λ/2 ‖θ‖². For VFB² targets should be of
     moderate size, as standardised ones are: scores are masked in fixed point. `coef_` is of shape (n_features,) and
-    `intercept_` a number, as scikit-learn's Ridge has them.
+    `intercept_` a number, as in scikit-learn's Ridge.
     """
 
     _loss = "squared"
@@ -270,7 +270,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
 
 
 def _targets(y: npt.NDArray[Any], _: Any) -> tuple[Array, None]:
-    """Targets of a regression as numbers."""
+    """Return the targets of a regression as numbers."""
     try:
         targets = y.astype(np.float64)
     except (TypeError, ValueError) as error:
