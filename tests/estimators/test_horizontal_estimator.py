@@ -449,7 +449,7 @@ def test_protections_by_client_are_stated_by_client() -> None:
         ({"clients": CLIENTS[:-1]}, "clients has 119 rows, X has 120"),
         ({"clients": [None, *CLIENTS[1:]]}, "clients has 1 missing"),
         ({"clients": ["server", *CLIENTS[1:]]}, "name"),
-        ({"clients": [1, "1"] * 60}, "read alike"),
+        ({"clients": [1, "1"] * 60}, "ids with the same text"),
         ({"y": LABELS[:-1]}, "y has 119 rows, X has 120"),
         ({"y": np.ones(120)}, "1 class"),
         ({"sensitive_features": GROUPS[:-1]}, "sensitive_features has 119 rows"),

@@ -418,7 +418,7 @@ def test_a_missing_label_is_refused(missing: Any) -> None:
         ({"model": MLP(), "model__hidden": 32}, "hidden is 32"),
         ({"model": ResNet18()}, "no model of vertical training; choose 'linear', 'mlp', 'trees'"),
         ({"encoder": "ours"}, "encoder is 'ours'; give an evenhand.data.PartyEncoder"),
-        ({"encoder": {"paris": PartyEncoder()}}, "encoder names 'paris', which is no party"),
+        ({"encoder": {"paris": PartyEncoder()}}, "encoder names 'paris', which is not a party"),
         ({"pos_label": "maybe"}, "pos_label is 'maybe'"),
         ({"constraint": "equal-opportunity"}, "is not a constraint"),
         ({"constraint": 0.01}, "is not a constraint"),
