@@ -482,7 +482,7 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"runtime": "cloud"}, "runtime is 'cloud'"),
         ({"scope": ConstraintScope(), "scope__limits": {"lyon": 0.1}}, "'lyon' has its own limit"),
         ({"scope": ConstraintScope("local", {"paris": 0.1})}, "'paris', which is not a client"),
-        ({"scope": ConstraintScope("local"), "scope__limits": {"server": 0.1}}, "'server' has a limit"),
+        ({"scope": ConstraintScope("local"), "scope__limits": {"server": 0.1}}, "'server' has its own limit"),
         ({"scope": ConstraintScope("local"), "scope__limits": {"lyon": -0.1}}, "limit of 'lyon' is -0.1"),
         ({"solver": FedAvg(), "solver__speed": 3}, "FedAvg has no parameter 'speed'"),
         ({"solver": FairFedAvgALM(), "solver__step": -1.0}, "step is -1.0"),

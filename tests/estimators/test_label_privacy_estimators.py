@@ -91,7 +91,7 @@ def test_split_tables_have_it_too(model: str) -> None:
 
 def test_more_than_two_classes_would_add_up() -> None:
     problem = small(1, rows=60)
-    with pytest.raises(InputError, match="adds up"):
+    with pytest.raises(InputError, match="add up"):
         OneVsRestClassifier(VerticalClassifier(label_privacy=ASKED)).fit([problem.matrix], np.arange(60) % 3)
 
 

@@ -72,8 +72,8 @@ class Solver(Generic[ServerRole, OtherRole]):
     needs_groups
         Whether it compares groups although it takes no constraint.
     weighs_rows
-        Whether a client must know from the start how many rows there are in all, and in each slice of the constraint
-        rows that all clients share.
+        Whether a client must know from the start the total number of rows, and that in each slice of the shared
+        inequalities.
     exact
         Whether it ends at the optimum, rather than near it or at the optimum of a smaller problem.
     tol

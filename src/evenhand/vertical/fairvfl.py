@@ -6,7 +6,7 @@ Round:
 2. It sends passive parties ν (FairVFL Eq. 12), and active parties z and λ.
 3. Each party takes gradient steps in its own weights (FairVFL Eq. 11): passive parties one, active parties up to Q.
 4. Each party answers with its new scores, ‖θ_k‖² and the length of its move.
-5. The server stops when the gap ‖∇G‖ (FairVFL Eq. 13) meets the tolerance, or after the most rounds.
+5. The server stops when the gap ‖∇G‖ (FairVFL Eq. 13) meets the tolerance, or at the round limit.
 6. It then asks every party for the norm of its gradient, which completes the certificate.
 
 Between two messages an active party refreshes its own block only. The other parties' scores stay as last received: the

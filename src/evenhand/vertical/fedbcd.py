@@ -6,7 +6,7 @@ Round:
 2. Each party takes gradient steps in its own weights: passive parties one, active parties up to Q.
 3. Each party answers with its new scores, ‖θ_k‖² and the length of its move.
 4. The server solves nothing: without constraints there are no multipliers to update.
-5. It stops when the parties' moves over the step meet the tolerance, or after the most rounds.
+5. It stops when the parties' moves over the step meet the tolerance, or at the round limit.
 """
 
 from __future__ import annotations

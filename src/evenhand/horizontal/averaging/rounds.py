@@ -3,7 +3,7 @@
 Round:
 
 1. The server draws participants and sends them the weights w, the running statistics and the multipliers λ.
-2. Each participant trains from there on its own rows. It answers with what changed and with its number of rows n_i.
+2. Each participant trains from there on its own rows. It answers with the changes and with its number of rows n_i.
 3. Every `report_every` rounds it also sends sums of loss and constraint measures, for the history.
 4. The server adds the average of the changes, weighted by n_i, and projects λ. It solves nothing.
 5. It stops after `max_rounds` rounds; there is no tolerance. The closing exchange of `server.py` follows.

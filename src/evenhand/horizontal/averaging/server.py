@@ -9,7 +9,7 @@ Closing exchange, after the last round:
 3. The server sends the total number of rows, and the weight that the multipliers give to each slice.
 4. Each client answers with its part of the Lagrangian's gradient. The server adds them up and certifies.
 
-Where clients may not be measured, the exchange ends with the first message, and the certificate holds no numbers.
+If clients may not measure the model, the exchange ends with the first message, and the certificate has no numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server of any solver, which learns sums over clients only."""
+"""Wrap the server of any solver, so that it learns only sums over clients."""
 
 from __future__ import annotations
 

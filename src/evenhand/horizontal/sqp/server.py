@@ -1,15 +1,13 @@
-"""The server of sequential quadratic programming: one quadratic program a round, over sums of what clients say.
-
-Where rates are bounded, or constraints are to hold among new people, clients count people at each model and bounds move
-(`moving.py`) whenever the program under the present ones is solved; the next step leads to the solution under the new
-ones. The best of these solutions is returned.
+"""The server of sequential quadratic programming: one quadratic program a round, over sums of the clients' answers.
 
 Round:
 
 1. The server sends clients a few trial models and the multipliers.
-2. Clients answer with values there, and with first and second derivatives at the first of them.
-3. The server adds the answers up and solves one convex quadratic program for the next step.
-4. It stops when the certificate meets the tolerances, or after the most rounds, and sends the final model.
+2. Clients answer with values at each model, and with first and second derivatives at the first of them.
+3. The server adds up the answers and solves one convex quadratic program for the next step.
+4. With constraints on exact rates or on new people, clients also count people. Whenever the program under the present
+   bounds is solved, the bounds move (`moving.py`); the best solution so far is kept.
+5. It stops when the certificate meets the tolerances, or at the round limit, and sends the final model.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Two rounds of counts give the bins of all columns. Then, for each tree:
 3. Clients answer with histograms of the smaller children. Step 2 follows, one round a level, until the tree is full.
 4. Clients then answer with sums by leaf, label, group and score.
 5. The server solves for the leaf values under the inequalities.
-6. It stops when the leave-one-out loss falls no more, no split gains, or after the most rounds.
+6. It stops when the leave-one-out loss no longer falls, no split has a gain, or at the round limit.
 """
 
 from __future__ import annotations

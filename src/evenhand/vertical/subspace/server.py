@@ -1,4 +1,4 @@
-"""The server of the subspace solver: it asks for directions, combines them, and stops by certificate.
+"""The server of the subspace solver: it requests directions, combines them, and stops by the certificate.
 
 Round:
 
@@ -6,7 +6,7 @@ Round:
 2. Each party answers with its direction: the change of every row's score, and a few inner products.
 3. The server solves for the best combination of directions and past steps under the inequalities.
 4. It sends each party its coefficients. The multipliers of that problem give the next ν.
-5. It stops when the certificate meets the tolerance, or after the most rounds.
+5. It stops when the certificate meets the tolerance, or at the round limit.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""The label holder of boosted trees: it sends derivatives, solves for leaf values, and stops by leave-one-out loss.
+"""The server of boosted trees: it sends derivatives, solves for leaf values, and stops by the leave-one-out loss.
 
 Round:
 
 1. The server sends every party first and second derivatives in each row's score.
 2. Each party grows trees on its own columns and answers with every row's leaf.
 3. The server solves for the values of all new leaves jointly, under the inequalities.
-4. It stops when it no longer improves, or after the most rounds, and sends each party its leaf values.
+4. It stops when the leave-one-out loss no longer falls, or at the round limit, and sends each party its leaf values.
+
+Trees that cross parties need more rounds: one a level, in which parties offer splits and the server chooses; or two
+with relay leaves (`relaying.py`).
 """
 
 from __future__ import annotations

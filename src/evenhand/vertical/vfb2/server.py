@@ -5,7 +5,7 @@ Round:
 1. The server asks for a full pass. Parties sum their scores of all rows behind masks; the server gets the totals.
 2. From the totals it computes the multipliers, the weighting of the constraints and the step.
 3. It sends passive parties ν, and active parties the totals and the weighting. Each answers with its gradient norm.
-4. It stops when the gap meets the tolerance, or after the most rounds. Otherwise it starts an epoch.
+4. It stops when the gap meets the tolerance, or at the round limit. Otherwise it starts an epoch.
 5. In the epoch active parties have mini-batches scored and send ϑ to all parties. Each party updates its own block.
 6. The next round begins when the active parties have finished their steps.
 
