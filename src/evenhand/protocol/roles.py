@@ -66,6 +66,8 @@ class Role(ABC):
         Messages that parties would exchange, if this role does their work, since the runtime last took them.
     round_limit
         Communication rounds of the accepted terms, if this role counts what it is asked itself; None counts nothing.
+    repeated
+        Messages by sender and kind that earlier attempts at the run handled, and that this one receives again.
     opened
         Unmasked or decrypted messages that a protection layer passes to the role inside it, since the runtime last took
         them. They were never sent; an audit measures what they reveal.
@@ -83,6 +85,7 @@ class Role(ABC):
         self.done = False
         self.effort = 0.0
         self.round_limit: int | None = None
+        self.repeated: Mapping[str, int] = {}
         self._tally: dict[str, int] = {}
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
@@ -139,7 +142,14 @@ class Role(ABC):
         """
         if self.round_limit is None:
             return
-        before, most = self._tally.get(f"{message.sender} {message.kind}", 0), self.most_of(message, self.round_limit)
+        key = f"{message.sender} {message.kind}"
+        before, most = self._tally.get(key, 0), self.most_of(message, self.round_limit)
+        if before + self.repeated.get(key, 0) >= 2 * most:
+            raise ProtocolError(
+                f"{self.name} has handled {message.kind!r} of {message.sender} {before + self.repeated[key]} times in "
+                f"all attempts at this run, and {self.round_limit} rounds allow {2 * most}; another is refused. Submit "
+                "the job as a new run"
+            )
         if before >= most:
             raise ProtocolError(
                 f"{message.sender} has sent {self.name} {message.kind!r} {before} times, and {self.round_limit} rounds "
@@ -151,6 +161,11 @@ class Role(ABC):
         if self.round_limit is not None:
             key = f"{message.sender} {message.kind}"
             self._tally[key] = self._tally.get(key, 0) + 1
+
+    @property
+    def handled(self) -> Mapping[str, int]:
+        """Return the number of messages that were handled, by sender and kind, if the role counts."""
+        return self._tally
 
     def most_of(self, message: Message, max_rounds: int) -> int:
         """Return how often a sender may send a kind of message in so many rounds."""

@@ -50,7 +50,7 @@ DESCRIPTION: Final = "run.toml"
 _RESULT: Final = "result.json"
 _ARRAYS: Final = ("weights", "rows")
 """Parts of a model that are states with arrays."""
-_METRICS, _TRANSCRIPT = "metrics.jsonl", "transcript.jsonl"
+_METRICS, TRANSCRIPT = "metrics.jsonl", "transcript.jsonl"
 _NOT_OF_THE_JOB: Final = {"evenhand", "base", "format", "run"}
 _LEFT_BY_A_KILL_AT_THE_START: Final = {LOCK, MANIFEST, MANIFEST + PARTIAL, DESCRIPTION + PARTIAL}
 
@@ -60,7 +60,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records = {name: Record(path / name) for name in (_METRICS, _TRANSCRIPT)}
+        self._records = {name: Record(path / name) for name in (_METRICS, TRANSCRIPT)}
         self._known: Manifest | None = None
 
     @classmethod
@@ -150,7 +150,7 @@ class RunFolder:
 
     def append(self, history: Iterable[Report], transcript: Iterable[Entry]) -> None:
         self._records[_METRICS].append(history)
-        self._records[_TRANSCRIPT].append(sent._asdict() for sent in transcript)
+        self._records[TRANSCRIPT].append(sent._asdict() for sent in transcript)
 
     def checkpoint(self, states: Mapping[str, State], number: int | None = None) -> None:
         self._checkpoints.save(states, {name: record.entry for name, record in self._records.items()}, number)
@@ -166,9 +166,9 @@ class RunFolder:
         """Remove what was written after a checkpoint (everything if there is none), and return the rest."""
         found = {name: [] for name in self._records} if checkpoint is None else checkpoint.rows
         try:
-            sent = [Entry(**row) for row in found[_TRANSCRIPT]]
+            sent = [Entry(**row) for row in found[TRANSCRIPT]]
         except TypeError as error:
-            raise RunError(f"{self.path / _TRANSCRIPT} does not hold messages: {error}; {RESTORE}") from error
+            raise RunError(f"{self.path / TRANSCRIPT} does not hold messages: {error}; {RESTORE}") from error
         for name, record in self._records.items():
             record.resume_from(0 if checkpoint is None else checkpoint.records[name].bytes)
         self._checkpoints.clean(0 if checkpoint is None else checkpoint.number)

@@ -82,10 +82,11 @@ class CheckpointManager:
             )
             yield agreed
             number = agreed.number
+            if number:
+                role.restore(found[number].states[role.name])
+            role.repeated = self._folder.repeated(role.handled)
             seconds = self._folder.resume_from(found.get(number))
         checkpointed = CheckpointedRole(role, self._folder, number, self._parties if at_server else (), self._every)
-        if number:
-            role.restore(found[number].states[role.name])
         self._site.keep(checkpointed, self._folder.in_flight, seconds, self._folder.leaving)
         del found
         yield role

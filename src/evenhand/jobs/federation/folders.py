@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,10 +17,13 @@ from evenhand.protocol.state import restore, snapshot
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
 from evenhand.runtime.consistent_cut import ConsistentCut
-from evenhand.runtime.files import check_not_held, hold
-from evenhand.runtime.folder import RunFolder, is_run
+from evenhand.runtime.files import check_not_held, hold, write_bytes
+from evenhand.runtime.folder import TRANSCRIPT, RunFolder, is_run
+from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.run_location import check_version
 
+REPEATED: Final = "repeated.json"
+"""File of a run folder that counts the messages which earlier attempts handled, and which are received again."""
 _LETS_GO: Final = 60.0
 """Seconds that the process of an interrupted run may take to end."""
 
@@ -93,6 +97,29 @@ class SideFolder:
             raise RunError(
                 f"{self.folder.path} was started with other terms or other data; submit the job as a new run"
             )
+        return found
+
+    def repeated(self, handled: Mapping[str, int]) -> dict[str, int]:
+        """Count the messages that attempts so far handled beyond the checkpoint, by sender and kind; write the count.
+
+        A resumed run goes through them again. Without this count, whoever ends and resumes a run often enough could ask
+        for any number of rounds.
+
+        Parameters
+        ----------
+        handled
+            Messages that the role had handled at the checkpoint.
+        """
+        path = self.folder.path / REPEATED
+        found: dict[str, int] = parse_json(path, path.read_bytes()) if path.exists() else {}
+        record: dict[str, int] = {}
+        for entry in self.folder.read_lines(TRANSCRIPT):
+            if entry["receiver"] == self.name:
+                key = f"{entry['sender']} {entry['kind']}"
+                record[key] = record.get(key, 0) + entry["messages"]
+        for key, count in record.items():
+            found[key] = found.get(key, 0) + max(count - handled.get(key, 0), 0)
+        write_bytes(path, json.dumps(found).encode(), private=True)
         return found
 
     def resume_from(self, checkpoint: Checkpoint | None) -> float:
