@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
-from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
+from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, Single, UpdateNoise
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.privacy.key_exchange import agree_here
@@ -25,7 +24,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.training.horizontal_steps import HorizontalTraining
-from evenhand.training.run import Finished, RunSettings, carry_out, certified
+from evenhand.training.run import Finished, RunSettings, carry_out, certified, warn_of_results
 from evenhand.training.together import Together
 
 
@@ -98,10 +97,7 @@ def train_together(
         RunSettings(clock, folder, checkpoint_seconds, on_round, transcript=together.transcript),
         lambda head: (head.snapshot(), terms.to_plain(), *_own_data(stages)),
     )
-    if told := finished.server.shortfall():
-        warnings.warn(told, ExactRatesWarning, stacklevel=3)
-    if unproven := [str(proof) for proof in finished.server.proofs() if not proof.holds]:
-        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=3)
+    warn_of_results(finished.server)
     together.to_the_end({SERVER: finished.server})
     finished.recorder.flush()
     return _run(terms, finished)

@@ -30,13 +30,13 @@ from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServer
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
-from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
+from evenhand.protocol.enrol import Policy, anything
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.solvers import roles
 from evenhand.solvers.agreeing import KnownBefore, combine, held_values, say
-from evenhand.training.together import AgreeOnKeys, Steps, Training, accepted_terms, check_enrolled
+from evenhand.training.together import AgreeOnKeys, Steps, Training, enrolled, offer
 
 # -- the training stage
 
@@ -121,9 +121,7 @@ def client_steps(
     on_terms
         Called with terms that the policy has accepted, before anything about the client's rows is sent.
     """
-    accepted = yield from _enrolled(name, draft, policy)
-    if on_terms is not None:
-        on_terms(accepted)
+    accepted = yield from enrolled(name, draft, policy, on_terms)
     data = yield from own
     saying, agreed = say(accepted, known, data.rows), None
     while True:
@@ -134,7 +132,7 @@ def client_steps(
         exchange = AgreeClient(name, said)
         yield exchange
         agreed = exchange.agreed
-    terms = yield from _enrolled(name, accepted, policy)
+    terms = yield from enrolled(name, accepted, policy)
     terms = replace(terms, groups=held_values(terms.groups, [data.rows]))
     return (yield from train_as_client(terms, name, data))
 
@@ -156,9 +154,7 @@ def server_steps(
     everybody, warns
         In a simulation, a function that returns all clients' rows; see `agreeing.combine`.
     """
-    offered = EnrolServer(draft)
-    yield offered
-    check_enrolled(offered)
+    yield from offer(draft)
     data = yield from own
     combining, agreed = combine(draft, known, data.rows, everybody(), warns=warns), None
     while True:
@@ -170,17 +166,8 @@ def server_steps(
         exchange = AgreeServer(draft.names, together)
         yield exchange
         agreed = exchange.agreed
-    whole = EnrolServer(terms)
-    yield whole
-    check_enrolled(whole)
+    yield from offer(terms)
     return (yield from train_as_server(terms, data))
-
-
-def _enrolled(name: str, draft: HorizontalTerms, policy: Policy) -> Steps[HorizontalTerms]:
-    """Decide on the offered terms; return them once all participants have accepted."""
-    enrolling = EnrolParty(name, HorizontalTerms, policy, draft)
-    yield enrolling
-    return accepted_terms(enrolling, HorizontalTerms)
 
 
 # -- how columns are encoded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pandas as pd
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
-from evenhand.errors import RunError
+from evenhand.errors import ExactRatesWarning, RunError, UnprovenWarning
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.transcript import Transcript
@@ -169,6 +170,14 @@ def carry_out(
         runtime.run()
     recorder.flush()
     return Finished(server, others, recorder.history, runtime.transcript, recorder)
+
+
+def warn_of_results(server: Any) -> None:
+    """Warn of exact rates beyond their bounds and of constraints that are not proven for new people."""
+    if told := server.shortfall():
+        warnings.warn(told, ExactRatesWarning, stacklevel=4)
+    if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
+        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=4)
 
 
 def certified(certificate: Certificate | None) -> Certificate:

@@ -33,7 +33,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from evenhand.errors import ProtocolError, RunError
 from evenhand.privacy.key_exchange import Attempt, KeyParty, KeyServer
-from evenhand.protocol.enrol import EnrolParty, EnrolServer
+from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy
 from evenhand.protocol.identity import Identity, make_identities
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms
@@ -233,16 +233,32 @@ class Together(Generic[Stage]):
         self._at[name] = step
 
 
-def accepted_terms(role: EnrolParty, kind: type[AnyTerms]) -> AnyTerms:
-    """Return the terms that all participants have accepted; raise an error if one has refused them."""
+def enrolled(
+    name: str, draft: AnyTerms, policy: Policy, on_terms: Callable[[Terms], None] | None = None
+) -> Program[AnyTerms]:
+    """Decide on the offered terms; return them once all participants have accepted.
+
+    Parameters
+    ----------
+    draft
+        The terms as far as they are known here; an offer of another job is refused.
+    on_terms
+        Called with the accepted terms.
+    """
+    role = EnrolParty(name, type(draft), policy, draft)
+    yield role
     if role.outcome:
         raise RunError(f"the terms were refused by {role.outcome}")
-    assert isinstance(role.terms, kind)
+    assert isinstance(role.terms, type(draft))
+    if on_terms is not None:
+        on_terms(role.terms)
     return role.terms
 
 
-def check_enrolled(role: EnrolServer) -> None:
-    """Raise an error if a participant has refused the terms."""
+def offer(terms: Terms) -> Program[None]:
+    """Offer the terms to all participants; refuse to go on if one of them refuses."""
+    role = EnrolServer(terms)
+    yield role
     if role.refusals:
         told = "; ".join(f"{name}: {reason}" for name, reason in role.refusals.items())
         raise RunError(f"the terms were refused by {told}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
-from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
+from evenhand.errors import DataError, InputError
 from evenhand.models.base import Scorer
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
@@ -24,7 +23,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.checking import check_takes_weights
-from evenhand.training.run import RunSettings, carry_out, certified
+from evenhand.training.run import RunSettings, carry_out, certified, warn_of_results
 from evenhand.training.together import Together
 from evenhand.training.vertical_steps import VerticalTraining
 from evenhand.vertical.problem import Start
@@ -109,10 +108,7 @@ def train_together(
         lambda _: _identity(stages),
     )
     server = solver_roles.solvers_server(finished.server)
-    if told := server.shortfall():
-        warnings.warn(told, ExactRatesWarning, stacklevel=3)
-    if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
-        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=3)
+    warn_of_results(server)
     models = server.models if isinstance(server, CompiledRun) else _models(finished.others, terms)
     ends = together.to_the_end({SERVER: server, **models})
     finished.recorder.flush()

@@ -29,12 +29,12 @@ from evenhand.models.base import Scorer
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.agree import LabelParty, LabelServer
-from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
+from evenhand.protocol.enrol import Policy, anything
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms, VerticalTerms, group_name
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.roles import with_rows
-from evenhand.training.together import AgreeOnKeys, Steps, Training, accepted_terms, check_enrolled
+from evenhand.training.together import AgreeOnKeys, Steps, Training, enrolled, offer
 from evenhand.training.vertical_sources import Alignment, LabelsHere, LabelSource, PartySource
 from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import PartyData, ServerData, answered
@@ -156,9 +156,7 @@ def party_steps(
     simulated
         Whether everybody is in this process: VFB² then simulates its masks, and ids need no protection.
     """
-    accepted = yield from _enrolled(name, draft, policy)
-    if on_terms is not None:
-        on_terms(accepted)
+    accepted = yield from enrolled(name, draft, policy, on_terms)
     session = yield from _session(name, accepted, alignment, simulated)
     aligned = alignment.party(name, source.ids())
     yield aligned
@@ -167,7 +165,7 @@ def party_steps(
     n_rows = source.take(aligned.places)
     # Release lists of all rows once they are used: there may be many millions.
     del aligned
-    terms = yield from _enrolled(name, accepted, policy)
+    terms = yield from enrolled(name, accepted, policy)
     if terms.n_rows != n_rows:
         raise RunError(f"the terms state {terms.n_rows} training rows, but {name} has {n_rows}")
     known = truth = None
@@ -202,9 +200,7 @@ def server_steps(
     start
         Returns the multipliers of an earlier run to start from, or None; called once rows are aligned.
     """
-    offered = EnrolServer(draft)
-    yield offered
-    check_enrolled(offered)
+    yield from offer(draft)
     session = yield from _session(SERVER, draft, alignment, simulated)
     found = alignment.server()
     yield found
@@ -216,9 +212,7 @@ def server_steps(
     _, groups = compared_groups(draft.job.constraints, truth.labels, frame)
     multipliers = start()
     terms = with_rows(draft, len(truth.labels), groups, warm=multipliers is not None)
-    whole = EnrolServer(terms)
-    yield whole
-    check_enrolled(whole)
+    yield from offer(terms)
     if others := [name for name in terms.active if name != alignment.holder]:
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, truth.labels, group_codes(frame, attributes))
@@ -243,11 +237,9 @@ def dealer_steps(
     on_terms: Callable[[Terms], None] | None = None,
 ) -> Steps[VerticalTerms]:
     """Run the steps of the dealer, which has no data: it sends correlated random numbers."""
-    accepted = yield from _enrolled(name, draft, policy)
-    if on_terms is not None:
-        on_terms(accepted)
+    accepted = yield from enrolled(name, draft, policy, on_terms)
     session = yield AgreeOnKeys(name, accepted)
-    terms = yield from _enrolled(name, accepted, policy)
+    terms = yield from enrolled(name, accepted, policy)
     yield from train_as_dealer(terms, name, session)
     return terms
 
@@ -271,13 +263,6 @@ def steps_together(
     parties = {name: party_steps(name, draft, own, alignment, simulated=True) for name, own in rows.items()}
     dealer = {} if draft.dealer is None else {draft.dealer: dealer_steps(draft.dealer, draft)}
     return {SERVER: server, **parties, **dealer}
-
-
-def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[VerticalTerms]:
-    """Decide on the offered terms; return them once all participants have accepted."""
-    enrolling = EnrolParty(name, VerticalTerms, policy, draft)
-    yield enrolling
-    return accepted_terms(enrolling, VerticalTerms)
 
 
 def _session(name: str, terms: VerticalTerms, alignment: Alignment, simulated: bool) -> Steps[Session | None]:

@@ -24,13 +24,12 @@ from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import party_encoder, party_model
 from evenhand.protocol.asking import AskedParty, AskServer
-from evenhand.protocol.enrol import EnrolParty, EnrolServer
-from evenhand.protocol.terms import Terms, VerticalTerms
+from evenhand.protocol.terms import Terms
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.site import Program
-from evenhand.training.together import accepted_terms, check_enrolled
+from evenhand.training.together import enrolled, offer
 
 BATCH: Final = 10_000
 """Number of rows that are scored in one exchange."""
@@ -68,9 +67,7 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
 def asking_program(folder: RunFolder, job: FederationJob, question: Question) -> Program[dict[str, Any]]:
     """Run the server's steps; return a score for each row, or None if a party does not have the row."""
     names = job.parties
-    enrolled = EnrolServer(draft_terms(job))
-    yield enrolled
-    check_enrolled(enrolled)
+    yield from offer(draft_terms(job))
     sums, scores = np.array(question.sums, dtype=np.int64), np.full(len(question.sums), np.nan)
     for first in range(0, len(sums), BATCH):
         asked = AskServer(names, question.kind, sums[first : first + BATCH])
@@ -103,11 +100,7 @@ def answering_program(
 ) -> Program[Answered]:
     """Run a party's steps; its policy decides on the terms, as before training."""
     name = own.party.name
-    enrolled = EnrolParty(name, VerticalTerms, own.policy.to_policy(), draft_terms(job))
-    yield enrolled
-    accepted = accepted_terms(enrolled, VerticalTerms)
-    if on_terms is not None:
-        on_terms(accepted)
+    accepted = yield from enrolled(name, draft_terms(job), own.policy.to_policy(), on_terms)
     if name == accepted.dealer:
         return Answered(question.run, 0)
     with naming(f"party {name!r}"):
