@@ -22,13 +22,13 @@ import pandas as pd
 from evenhand.arrays import Booleans, Integers
 from evenhand.constraints.kinds import Constraint, GroupAgainstOverall, LossParity
 from evenhand.data import dirichlet_clients
-from evenhand.data.clients import rows_of_clients
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.metrics import published_demographic_parity, published_equal_opportunity
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
 from evenhand_reproductions.data.biased import coloured
+from evenhand_reproductions.data.clients import rows_of_clients
 from evenhand_reproductions.data.digits import load_digit_images
 from evenhand_reproductions.data.images import ImageDataset
 from evenhand_reproductions.data.imsitu import load_imsitu
