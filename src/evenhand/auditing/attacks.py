@@ -144,7 +144,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     "its words are uniform to a receiver without the dealer's or the party's secret, and no attack combines them": (
         "corrections, hidden-shares, blinded-sums, masked-scores, opened-shares, unmask"
     ),
-    _ENCRYPTED: "encrypted-derivative, encrypted-products",
+    _ENCRYPTED: "sealed, encrypted-derivative, encrypted-products",
 }
 NOT_TRIED: Final[Mapping[str, str]] = {
     kind: reason for reason, kinds in _NOT_TRIED.items() for kind in kinds.split(", ")

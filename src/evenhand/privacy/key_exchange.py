@@ -29,7 +29,7 @@ from nacl.exceptions import CryptoError
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.pairwise import KEY_BYTES, PairwiseMasks, new_secret, public_half, shared_seed
-from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS, Coverage
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS, Coverage, Direction
 from evenhand.protocol.identity import SIGNATURE_BYTES, Identity, make_identities
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends
@@ -57,7 +57,19 @@ PUBLIC_KEYS = Schema(
         "the server does not have. A server that sends a key of its own in another's name is refused."
     ),
 )
+SEALED = Schema(
+    "sealed",
+    {"number": Field("i8"), "box": Field("u1", (None,))},
+    direction=Direction("server or participant", "server or participant"),
+    reveals=(
+        "To the relay: the length of a message, and its place among those from this sender to this receiver. Its kind "
+        "and content are encrypted for the receiver (ChaCha20-Poly1305), who refuses a changed, repeated, moved or "
+        "invented one. Between machines every message takes this form once keys are agreed."
+    ),
+    coverage=Coverage(noise_covers=True),
+)
 VOCABULARY = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS, title="Before training: agreeing on keys")
+SEALING = Vocabulary(SEALED, title="Between machines: sealed messages")
 _PURPOSE: Final = b"evenhand keys 1"
 
 

@@ -10,8 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final, TypeAlias
 
+import numpy as np
+
 from evenhand.errors import ProtocolError, RunError
+from evenhand.privacy.key_exchange import SEALED, Session
 from evenhand.protocol import state
+from evenhand.protocol.encoding import decode, encode
 from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.resuming import CHECKPOINTING
 from evenhand.protocol.roles import Role, Sends
@@ -63,6 +67,7 @@ class Endpoint:
         self._inbox: deque[Message] = deque()
         self._known: Vocabulary | None = None
         """Messages that the present role knows."""
+        self._session: Session | None = None
         self._before: deque[Message] = deque()
         """Messages in flight to a role when its checkpoint was taken; delivered before any new message."""
 
@@ -90,8 +95,15 @@ class Endpoint:
             raise ProtocolError(f"{self.name} refused a message that is for {message.receiver!r}")
 
     def arrive(self, now: float, sender: str, packet: Packet) -> Sequence[Message]:
-        """Take a packet; return the messages that can be delivered now."""
+        """Take a packet; return the messages that can be delivered now.
+
+        Raises
+        ------
+        ProtocolError
+            If a sealed message was tampered with.
+        """
         self._now = now
+        packet = self._unsealed(sender, packet)
         if packet.message is not None and self._is_full(sender, packet.message):
             # Without an acknowledgement the peer sends it again later. What it says of our messages counts.
             packet = packet._replace(number=-1, message=None)
@@ -102,6 +114,57 @@ class Endpoint:
             return ()
         self._inbox.extend(ready)
         return ready
+
+    # -- sealed messages
+
+    def secure(self, session: Session) -> None:
+        """Send and take sealed messages only, from now on. Refuse everything that has come unsealed and still waits."""
+        self.go_on_secure(session)
+        self._inbox = deque(self._open(one.sender, one) for one in self._inbox)
+        for peer, end in self.ends.items():
+            end.incoming.early = {number: self._open(peer, one) for number, one in end.incoming.early.items()}
+
+    def go_on_secure(self, session: Session) -> None:
+        """Continue with sealed messages, after the state was restored."""
+        if missing := [peer for peer in self.ends if peer not in session.peers]:
+            raise ProtocolError(f"{self.name} has agreed on no key with {missing[0]}")
+        self._session = session
+
+    def _unsealed(self, sender: str, packet: Packet) -> Packet:
+        """Open a sealed packet; one that has arrived before, or comes before keys are agreed, is left as it is."""
+        message = packet.message
+        if message is None or packet.number < self.ends[sender].incoming.have:
+            return packet
+        if message.kind == SEALED.kind:
+            SEALED.check(message, {})
+            if message.integer("number") != packet.number:
+                raise ProtocolError(
+                    f"{self.name}: message {message.integer('number')} from {sender} came in the place of message "
+                    f"{packet.number}; somebody between the two has moved it, and it is refused"
+                )
+        return packet if self._session is None else packet._replace(message=self._open(sender, message))
+
+    def _open(self, sender: str, message: Message) -> Message:
+        """Return the message in a sealed one."""
+        assert self._session is not None
+        if message.kind != SEALED.kind:
+            raise ProtocolError(
+                f"{self.name}: {message.kind!r} in the name of {sender} came unsealed after keys were agreed; "
+                "somebody between the two has invented it, and it is refused"
+            )
+        found = decode(self._session.open(sender, message.integer("number"), message["box"].tobytes()))
+        self._check_address(sender, found)
+        if CHECKPOINTING.has(found.kind):
+            CHECKPOINTING.check(found, {})
+        return found
+
+    def _sealed(self, message: Message) -> Message:
+        """Return what to send in place of a message."""
+        if self._session is None:
+            return message
+        number = self.ends[message.receiver].outgoing.posted
+        box = np.frombuffer(self._session.seal(message.receiver, number, encode(message)), dtype=np.uint8)
+        return SEALED.message(self.name, message.receiver, number=number, box=box)
 
     def _is_full(self, sender: str, message: Message) -> bool:
         """Return whether too many bytes of a sender wait already to keep another message.
@@ -182,7 +245,7 @@ class Endpoint:
         self._now = now
         for message in sends:
             self.transcript.add(now - self._began, message)
-            self.ends[message.receiver].post(message)
+            self.ends[message.receiver].post(self._sealed(message))
 
     def due(self, now: float, gone: Iterable[str] = ()) -> list[tuple[str, Packet]]:
         """Return the packets to send now, except to participants that have left."""

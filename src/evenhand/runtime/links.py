@@ -175,7 +175,7 @@ class Incoming:
         self._window, self._most_ahead = settings.window, settings.most_ahead
         self.have = 0
         self.taken = 0
-        self._early: dict[int, Message] = {}
+        self.early: dict[int, Message] = {}
 
     @property
     def room(self) -> int:
@@ -188,19 +188,19 @@ class Incoming:
             raise ProtocolError(f"message {number} was refused: only messages below {self.room} are allowed now")
         # The message that is waited for is always taken.
         if number == self.have or (number > self.have and self._has_space(message)):
-            self._early[number] = message
+            self.early[number] = message
         ready = []
-        while self.have in self._early:
-            ready.append(self._early.pop(self.have))
+        while self.have in self.early:
+            ready.append(self.early.pop(self.have))
             self.have += 1
         return ready
 
     def _has_space(self, message: Message) -> bool:
-        return message.nbytes + sum(one.nbytes for one in self._early.values()) <= self._most_ahead
+        return message.nbytes + sum(one.nbytes for one in self.early.values()) <= self._most_ahead
 
     def restored(self) -> None:
         """Forget messages that came out of order: they are sent again."""
-        self._early.clear()
+        self.early.clear()
 
 
 class LinkEnd:

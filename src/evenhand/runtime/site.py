@@ -16,7 +16,8 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from evenhand.errors import EvenhandError, LostError
+from evenhand.errors import EvenhandError, LostError, ProtocolError
+from evenhand.privacy.key_exchange import KeyParty
 from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CHECKPOINT, SAVED
 from evenhand.protocol.roles import SERVER, Report, Role, Sends
@@ -121,7 +122,13 @@ class Site:
         packet = self._endpoint.opened(sender, content)
         if packet is not None:
             with self._changing:
-                messages = self._endpoint.arrive(time.monotonic(), sender, packet)
+                try:
+                    messages = self._endpoint.arrive(time.monotonic(), sender, packet)
+                except ProtocolError as error:
+                    # A message that was tampered with ends the run.
+                    self._failure = self._failure or error
+                    self._news.notify()
+                    return
                 if self._cut is not None:
                     self._cut.arrived(*messages)
                 self._mind(sender)
@@ -217,6 +224,9 @@ class Site:
                 self._wait_for(lambda: self._is_called(role) or not self._held_up(), self._most_silence)
             elif not self._works(role):
                 self._wait_for(lambda: self._is_called(role), self._most_silence)
+        if isinstance(role, KeyParty):
+            with self._changing:
+                self._endpoint.secure(role.session)
         # A role that is done needs no more checkpoints.
         self._cut = None
         if checkpointed is not None:

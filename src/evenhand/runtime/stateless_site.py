@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Generic
 
 from evenhand.errors import RunError
+from evenhand.privacy.key_exchange import KeyParty
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.state import State
 from evenhand.runtime.endpoint import Endpoint, Veto, no_veto
@@ -82,6 +83,8 @@ class StatelessSite(Generic[Result]):
 
     def _goes_on(self, role: Role) -> bool:
         if role.done:
+            if isinstance(role, KeyParty):
+                self._endpoint.secure(role.session)
             self._past.append(role.snapshot())
             self._next_role()
             return True
@@ -132,6 +135,8 @@ class StatelessSite(Generic[Result]):
                 role.restore(one)
                 if place < len(roles) - 1 or state["ended"]:
                     self._past.append(one)
+                    if isinstance(role, KeyParty):
+                        self._endpoint.go_on_secure(role.session)
             if state["ended"]:
                 self._advance()
         except (RunError, LookupError, TypeError) as error:

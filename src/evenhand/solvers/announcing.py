@@ -86,6 +86,7 @@ def vocabularies() -> list[Vocabulary]:
         *(one.vocabulary for one in solvers if one.split == "horizontal"),
         masked.VOCABULARY,
         *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CHECKPOINTING, resuming.VOCABULARY),
+        key_exchange.SEALING,
     ]
     return list(dict.fromkeys(found))
 
