@@ -14,5 +14,4 @@ def test_every_kind_is_read_or_has_a_reason() -> None:
     new = {kind for kind in kinds if kind not in READ and kind not in NOT_TRIED}
     assert not new, "say in views.READ or client_views.READ what these fields are, or in attacks.NOT_TRIED why not"
     assert not READ.keys() & NOT_TRIED.keys()
-    # The product is never sent; a layer recovers it.
-    assert READ.keys() | NOT_TRIED.keys() == kinds | {"product"}
+    assert READ.keys() | NOT_TRIED.keys() == kinds

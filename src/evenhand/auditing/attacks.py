@@ -107,7 +107,7 @@ VERTICAL: Final = (
         controls.distinct,
     ),
     Attack("peaks", _reads("contribution"), column_attacks.peaks, controls.peaks),
-    Attack("differencing", _reads("gradient", "step"), difference_attacks.differencing, controls.differencing),
+    Attack("differencing", _reads("step"), difference_attacks.differencing, controls.differencing),
     Attack("words", _reads("words"), word_attacks.words, controls.words),
 )
 HORIZONTAL: Final = (
@@ -134,8 +134,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _KEYS: "public-key, public-keys, joining, encryption-key",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, fairness, difference, share",
-    _OF_MODEL: "weight-share, "
-    "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
+    _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
     "sqp leave out, trees count, trees splits, trees values, trees finish",
     _COUNTS: "summary, sums, rates, counts-by-group, prox-al summands, sqp left out, trees histograms, trees leaf sums",
     "it goes to those who hold the labels anyway": "labels",

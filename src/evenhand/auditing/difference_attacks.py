@@ -22,48 +22,47 @@ RIDGE: Final = 1.0
 def learned_signs(differences: Array, truth: Booleans) -> Array:
     """Return for each person a guess by ridge regression on all others' differences and labels."""
     scaled = differences / np.maximum(np.abs(differences).max(axis=0), 1e-300)
-    kernel, wanted = scaled @ scaled.T, np.where(truth, 1.0, -1.0)
     guess = np.zeros(len(truth))
     for place in range(len(truth)):
         rest = np.arange(len(truth)) != place
-        inner = kernel[np.ix_(rest, rest)] + RIDGE * np.eye(int(rest.sum()))
-        guess[place] = kernel[place, rest] @ np.linalg.solve(inner, wanted[rest])
+        # Both are centred, or the person's absence from the mean of labels would itself be a guess.
+        table, wanted = scaled[rest] - scaled[rest].mean(axis=0), truth[rest] - truth[rest].mean()
+        inner = table @ table.T + RIDGE * np.eye(len(table))
+        guess[place] = (scaled[place] - scaled[rest].mean(axis=0)) @ table.T @ np.linalg.solve(inner, wanted)
     return guess
 
 
-def numbers(messages: Sequence[Message], members: frozenset[str], rows: int) -> Array:
-    """Return the numbers that members received which are not about single rows, sums over rows instead of means."""
-    found, seen = [np.zeros(0)], dict[tuple[str, str], int]()
+def numbers(messages: Sequence[Message], members: frozenset[str]) -> Array:
+    """Return the numbers about the whole model that members received in the first rounds."""
+    found, seen = [np.zeros(0)], dict[tuple[str, str, str], int]()
     for one in messages:
-        key = (one.kind, one.receiver)
         for name, nature in READ.get(one.kind, {}).items():
-            if nature in ("gradient", "step") and one.receiver in members and one.sender not in members:
+            key = (one.kind, one.receiver, name)
+            if nature == "step" and one.receiver in members and one.sender not in members:
                 seen[key] = seen.get(key, 0) + 1
                 if seen[key] <= MOST_MESSAGES:
-                    values = np.ravel(one[name]).astype(np.float64)
-                    found.append(values * rows if nature == "gradient" else values)
+                    found.append(np.ravel(one[name]).astype(np.float64))
     return np.concatenate(found)
 
 
 def differencing(case: Case) -> Iterator[Finding]:
     """Leave one person out, run again, and read that person's label from what changes."""
     runs = case.scene.left_out if case.questions and case.questions[0].target == LABEL else {}
-    people = np.array([place for place in runs if place >= 0])
-    rows, members = len(case.scene.labels), case.view.members
-    told = {place: numbers(sent, members, rows - (place >= 0)) for place, sent in runs.items()}
-    size = min(map(len, told.values()), default=0)
-    if not size:
+    people = [place for place in runs if place >= 0]
+    if not people or not all(one.messages for one in runs.values()):
         return
     truth, question = case.scene.labels[people] > 0, case.questions[0]
-    changes = np.stack([told[-1][:size] - told[place][:size] for place in people.tolist()])
-    found = {"coefficients": learned_signs(changes, truth)}
-    if gradients := [
-        one for one in runs[-1] if "gradient" in READ.get(one.kind, {}).values() and one.receiver in members
-    ]:
-        # The first gradient changes by the person's entries times its derivative.
-        own = dense(case.scene.columns[gradients[0].receiver][people])
-        found = {"gradient": -(changes[:, : own.shape[1]] * own).sum(axis=1) / np.maximum((own**2).sum(axis=1), 1e-300)}
     floor = classify(case.own, question.truth, case.known)[np.searchsorted(case.rows, people)]
+    found: dict[str, Array] = {}
+    told = {place: numbers(one.messages, case.view.members) for place, one in runs.items()}
+    if size := min(map(len, told.values())):
+        changes = np.stack([told[-1][:size] - told[place][:size] for place in people])
+        found["coefficients"] = learned_signs(changes, truth)
+    for name in sorted(case.view.members & runs[-1].weights.keys()):
+        # Weights change by the inverse curvature times the person's entries and derivative.
+        own = dense(case.scene.columns[name][people])
+        moved = np.stack([runs[-1].weights[name] - runs[place].weights[name] for place in people])
+        found["final weights"] = found.get("final weights", np.zeros(len(people))) + (own * moved).sum(axis=1)
     target = "the label of a person who is missing from a second run"
     for kind, guess in found.items():
         yield told_apart(case.view.name, target, kind, 2, guess, truth, {"half known": floor})

@@ -14,8 +14,12 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing.learners import side_by_side
 from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.losses import LOSSES
 from evenhand.models.base import Scorer
+from evenhand.models.linear import LinearModel
+from evenhand.models.preconditioner import make_preconditioner
 from evenhand.models.saved import joint_scores
+from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ACROSS_SCORES, PARTIAL_SCORES, SIDES
@@ -25,6 +29,8 @@ from evenhand.vertical import messages as linear
 from evenhand.vertical.finishing import JOINT_SCORES
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected import messages as protected
+from evenhand.vertical.protected.sharing import LEAST_RIDGE
+from evenhand.vertical.subspace.options import Subspace
 from evenhand.vertical.trees import messages as trees
 from evenhand.vertical.vfb2 import messages as vfb2
 
@@ -59,15 +65,15 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.HIDDEN_COLUMNS.kind: {"words": "words"},
     protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},
-    "product": {"product": "gradient"},
+    protected.WEIGHT_SHARE.kind: {"words": "gradient"},
     linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
 }
 """The fields of vertical messages that attacks read, and what they are.
 
 A *derivative* is one of the loss with respect to each row's score. A *contribution* is a score of the sender's own
 columns, a *category* a partition of rows by them. A *joint* number of each row depends on several parties' columns.
-*Words* are numbers of each row behind a mask or in shares. A *gradient* has one number for each column of the receiver.
-*Steps* are numbers about the whole model.
+*Words* are numbers of each row behind a mask or in shares. A *gradient* has one number for each column of the receiver;
+weights after a single step are one. *Steps* are numbers about the whole model.
 """
 
 
@@ -78,6 +84,18 @@ class Signal(NamedTuple):
     sender: str
     nature: Nature
     values: Any
+
+
+class ShortRun(NamedTuple):
+    """Messages of two rounds, and final weights of parties with linear models."""
+
+    messages: Sequence[Message]
+    weights: Mapping[str, Array]
+
+
+def linear_weights(models: Mapping[str, Scorer]) -> dict[str, Array]:
+    """Return the weights of parties with linear models, without the intercept."""
+    return {name: one.weights[: one.columns] for name, one in models.items() if isinstance(one, LinearModel)}
 
 
 def listening() -> Transcript:
@@ -105,12 +123,12 @@ class AuditInput:
         Scores of the final model.
     parts
         Each party's part of these scores.
-    epsilon
-        ε of randomised response on labels, if the run has one.
-    protection
-        Protection level of the run.
+    weights
+        Final weights of parties with linear models.
+    terms
+        Public terms of the run.
     again
-        Runs two rounds again on some of the rows, and returns the messages; None if that is not tried.
+        Runs two rounds again on some of the rows, and returns the messages and final weights; None if not tried.
     known
         Half of the rows, drawn by the audit, with answers that attackers may know.
     rows
@@ -124,9 +142,9 @@ class AuditInput:
     active: Sequence[str]
     scores: Array
     parts: Mapping[str, Array]
-    epsilon: float | None = None
-    protection: str = "none"
-    again: Callable[[Booleans], Sequence[Message]] | None = None
+    weights: Mapping[str, Array]
+    terms: VerticalTerms
+    again: Callable[[Booleans], ShortRun] | None = None
     known: Booleans = field(default_factory=lambda: np.zeros(0, dtype=bool))
     rows: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -150,13 +168,24 @@ class AuditInput:
             [party.name for party in parties if party.active],
             joint_scores(models, columns),
             {name: models[name].predict(matrix) for name, matrix in columns.items()},
-            epsilon=None if terms.job.label_privacy is None else terms.job.label_privacy.epsilon,
-            protection=terms.job.protection.replace("auto", "none"),
+            linear_weights(models),
+            terms,
         )
 
+    @property
+    def epsilon(self) -> float | None:
+        """ε of randomised response on labels, if the run has one."""
+        asked = self.terms.job.label_privacy
+        return None if asked is None else asked.epsilon
+
+    @property
+    def protection(self) -> str:
+        """Protection level of the run."""
+        return self.terms.job.protection.replace("auto", "none")
+
     @cached_property
-    def left_out(self) -> dict[int, Sequence[Message]]:
-        """Messages of short runs without one person, by the person's place; under −1, those with everybody."""
+    def left_out(self) -> dict[int, ShortRun]:
+        """Short runs without one person, by the person's place; under −1, that with everybody."""
         asked = self.rows[~self.known[self.rows]]
         sides = [asked[self.labels[asked] * side > 0][: LEFT_OUT // 2] for side in (1.0, -1.0)]
         if self.again is None or min(map(len, sides)) < LEFT_OUT // 4:
@@ -251,13 +280,22 @@ class View:
 
     @cached_property
     def gradients(self) -> list[tuple[str, Array]]:
-        """X_kᵀν as members received it instead of ν, and the owner of the columns."""
-        return [
-            (one.receiver, one[name])
-            for one in self.mail
-            for name, nature in READ.get(one.kind, {}).items()
-            if nature == "gradient"
-        ]
+        """X_kᵀν before the first step as final weights imply it, and the owner of the columns.
+
+        On shared weights a party learns its weights at the end, and the coefficients of all steps. After a single step,
+        its weights are a known matrix times this gradient.
+        """
+        found: list[tuple[str, Array]] = []
+        for name in sorted(self.members & self.scene.weights.keys()):
+            told = [one for one in self.mail if one.receiver == name]
+            steps = [one for one in told if one.kind == linear.COEFFICIENTS.kind and one["coefficients"].any()]
+            if len(steps) == 1 and any(one.kind == protected.WEIGHT_SHARE.kind for one in told):
+                asked = next(one for one in told if one.kind == protected.HIDDEN_DERIVATIVE.kind)
+                longer = 2.0 ** (asked.integer("lengthen") - asked.integer("scale"))
+                step = longer * one_step(self.scene.terms, self.scene.columns[name], steps[0]["coefficients"])
+                implied = np.linalg.lstsq(step, self.scene.weights[name], rcond=None)[0]
+                found.append((name, -np.asarray(implied, dtype=np.float64)))
+        return found
 
     def of_nature(self, *natures: Nature) -> list[Signal]:
         return [one for one in self.signals if one.nature in natures]
@@ -278,3 +316,12 @@ class View:
             elif one.sender not in self.scene.columns:
                 found.setdefault(one.kind if one.nature == "joint" else f"sum of {one.kind}", []).append(one)
         return found
+
+
+def one_step(terms: VerticalTerms, columns: Matrix, coefficients: Array) -> Array:
+    """Return the matrix by which a passive party's first step follows from its gradient on shared weights."""
+    matrix, bands = ProductGrid(terms.n_rows).on_grid(columns), terms.job.settings(Subspace).bands_asked(terms)
+    bound = LOSSES[terms.job.loss].curvature_bound / terms.n_rows
+    solver = make_preconditioner(matrix, bound, max(terms.regulariser, LEAST_RIDGE))
+    parts = np.array([solver.solve(one, None, bands) for one in np.eye(matrix.shape[1])])
+    return np.asarray(np.tensordot(coefficients[:bands], parts.transpose(1, 2, 0), axes=1))

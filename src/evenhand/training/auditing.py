@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.auditing.views import AuditInput, listening
+from evenhand.auditing.views import AuditInput, ShortRun, linear_weights, listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError
 from evenhand.models.across import Routes
@@ -77,9 +77,9 @@ def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mappin
 
 def _again(
     terms: VerticalTerms, parties: Sequence[PartyColumns], labels: Array, sensitive: pd.DataFrame | None
-) -> Callable[[Booleans], Sequence[Message]]:
-    def run(kept: Booleans) -> Sequence[Message]:
-        """Return the messages of a short run on some of the rows; none if a guard refuses the rows."""
+) -> Callable[[Booleans], ShortRun]:
+    def run(kept: Booleans) -> ShortRun:
+        """Run on some of the rows; there is nothing to return if a guard refuses the rows."""
         transcript = listening()
         known = LabelledRows(labels[kept], None if sensitive is None else sensitive[kept].reset_index(drop=True))
         short = replace(terms, job=replace(terms.job, max_rounds=ROUNDS_AGAIN), n_rows=int(kept.sum()))
@@ -95,8 +95,8 @@ def _again(
             steps[short.dealer] = train_as_dealer(short, short.dealer)
         with suppress(DataError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            train_together(Together(steps, transcript), runtime="messages")
-            return transcript.messages or ()
-        return ()
+            models = train_together(Together(steps, transcript), runtime="messages").models
+            return ShortRun(transcript.messages or (), linear_weights(models))
+        return ShortRun((), {})
 
     return run
