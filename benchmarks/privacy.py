@@ -27,6 +27,7 @@ from rich.table import Table
 from evenhand.auditing.findings import Finding
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import AuditInput, listening
+from evenhand.errors import InputError
 from evenhand.protocol.job import Job, Protection
 from evenhand.training.auditing import audit_input
 from evenhand.vertical.problem import PartyColumns
@@ -104,7 +105,12 @@ def table_of(name: str, levels: Sequence[Protection], source: Path | None, conso
     cells: dict[tuple[str, str, str], dict[str, Finding]] = {}
     for level in levels:
         begun = time.process_time()
-        for found in audit_vertical(scene(data, level), most_rows=ROWS).findings:
+        try:
+            attacked = scene(data, level)
+        except InputError as error:
+            console.print(f"{name}, {level}: not run ({error})")
+            continue
+        for found in audit_vertical(attacked, most_rows=ROWS).findings:
             best = cells.setdefault(kind_of(found), {})
             if level not in best or gain(found) > gain(best[level]):
                 best[level] = found
