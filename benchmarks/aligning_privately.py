@@ -1,4 +1,4 @@
-"""What private alignment costs each party: process time for an id's first pass, and for a pass of another's.
+"""Measure the cost of private alignment for each party: process time for its own ids, and for the ids of another.
 
 python benchmarks/aligning_privately.py
 """

@@ -1,4 +1,4 @@
-"""How often what is said of new people is true: coverage of bounds and intervals over resplits of three data sets.
+"""Measure the coverage of bounds and intervals for new people, over random splits of three data sets.
 
 All rows of a set are the population. Each of the resplits draws people from it, with replacement: some to train on, as
 many again to measure on. A statement at 95 % is made from the training rows and from the measured ones, and is true or

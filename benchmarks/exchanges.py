@@ -1,4 +1,4 @@
-"""What enrolling, aligning and agreeing cost where everything is in one process: their share of the demo's runs.
+"""Measure the share of enrolling, aligning and agreeing in the demo's runs, in one process.
 
 The demo's job files (six parties, 45,222 people known by text ids, each table in an order of its own) are run as
 `evenhand train` runs them. The time inside the exchanges is measured in the same run; both are processor time, which a

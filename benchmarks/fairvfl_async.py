@@ -1,7 +1,7 @@
 """Asynchronous FairVFL on real data: on the virtual clock with a straggler, and in real threads.
 
 COMPAS and Crime as in the journal version (six parties; here two of them active), DEO ≤ 0.01, linear, steps by the
-curvature, 300 rounds. Active parties take exactly Q local steps a round, or go on until the server speaks, at most Q
+curvature, 300 rounds. Active parties take exactly Q local steps a round, or continue until the server sends, at most Q
 times (FairVFL Algorithm 2). Printed: how far the objective ends from the constrained optimum (subspace), DEO, local
 steps that an active party took in a round, and the virtual time against that of Q = 1.
 

@@ -1,4 +1,4 @@
-"""What a round of FairVFL costs, as a ratio to the two passes over the data it has to make.
+"""Measure a round of FairVFL, as a ratio to the two passes over the data that it needs.
 
 Adult as in the papers (40,000 training rows, 104 encoded features, 19 at the active party, 17 at each of five passive
 ones), DEO ≤ 0.01, one local step. The bare passes are the products X_k θ_k and X_kᵀ ν of all six parties with numpy or

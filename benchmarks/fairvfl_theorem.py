@@ -1,4 +1,4 @@
-"""How far FairVFL gets with the steps of its Theorem 2, beside the constants of its experiments.
+"""Compare FairVFL with the steps of its Theorem 2 and with the constants of its experiments.
 
 The theorem's η_t grows with K·Q, with the square of how strongly weights and multipliers are coupled, and with √t. Six
 parties as in the papers, DEO ≤ 0.01, Q = 1. "Way made" is the share of the objective's fall from the first round to the

@@ -1,4 +1,4 @@
-"""What `horizontal.py` has its peers run: FedAvg in each library's own way, from the same rows and settings.
+"""The peers of `horizontal.py`: FedAvg as each library implements it, on the same rows and settings.
 
 Each script reads `rows.npz` and `settings.json` in its working folder and writes a time stamp for each round.
 """

@@ -1,4 +1,4 @@
-"""Label privacy on Adult: accuracy, gaps on the true labels, and what passive parties can still tell, by ε.
+"""Label privacy on Adult: accuracy, gaps on the true labels, and what passive parties can still infer, by ε.
 
 Six parties dealt as for `python -m evenhand_reproductions privacy`, three draws of rows, columns and answers; equal
 opportunity, of

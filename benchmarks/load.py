@@ -1,4 +1,4 @@
-"""Many parties, many rows, many clients: what a run costs when there is much of something.
+"""Measure the cost of a run with many parties, many rows or many clients.
 
     python benchmarks/load.py                      # all three, with 10⁶ rows
     python benchmarks/load.py rows --rows 10000000 # 10⁷ rows at six parties of ten columns; 6 GB of disk, 12 of memory

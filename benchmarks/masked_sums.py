@@ -1,4 +1,4 @@
-"""What masked sums across clients cost: `python benchmarks/masked_sums.py`.
+"""Measure the cost of masked sums across clients: `python benchmarks/masked_sums.py`.
 
 Seconds of one client's processor for a sum of a million numbers (short ones, a word each), by the number of clients;
 of the server for taking the masks off, with and without clients that went away; and a whole run of `sqp` and of

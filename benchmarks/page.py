@@ -1,4 +1,4 @@
-"""How large the page of a long run of many parties is, and how long it takes: 1,000 rounds, 50 parties.
+"""Measure size and time of the report page for a long run of many parties: 1,000 rounds, 50 parties.
 
 A small run's record is blown up: rounds, inequalities, links, weights. The time is also given as a multiple of what
 the small run's own page takes.

@@ -1,4 +1,4 @@
-"""What each protection level discloses: every attack of the audit, beside what an attacker has without messages.
+"""Measure what each protection level discloses: all attacks of the audit, compared with an attacker without messages.
 
 Adult and COMPAS at six parties as in the papers, Give me some credit at four, and a generated table in which a shop has
 what people spent in departments that few of them visit. Equal opportunity within 0.01, ten rounds of `subspace`, then

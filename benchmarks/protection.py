@@ -1,4 +1,4 @@
-"""What protection costs: rounds of sums beside everybody's own directions, and time of products that hide ν.
+"""Measure the cost of protection: rounds with summed directions, and time of the products that hide ν.
 
 Six parties as in the papers, equal opportunity with ε = 0.01. *Rounds* are those to 0.2 % of the optimum that scipy's
 SLSQP finds on the pooled rows, with the gap within 0.001 of ε (`subspace_rounds.py`), for three draws of rows and

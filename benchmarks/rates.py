@@ -1,4 +1,4 @@
-"""Exact gaps in rates, accuracy and rounds: `subspace` and `sqp` beside the pooled methods of fairlearn.
+"""Compare exact gaps in rates, accuracy and rounds of `subspace` and `sqp` with the pooled methods of fairlearn.
 
 Six tables (at most 8,000 rows to train on and as many to measure on), equal opportunity, equalized odds and demographic
 parity at ε = 0.01, five splits. The gap is that of the rates one counts, on the training rows and on the others; of

@@ -1,4 +1,4 @@
-"""How far from the optimum runs of `subspace` stop, beside what they say and what they were asked for.
+"""Measure how far from the optimum `subspace` stops, compared with its certificate and its tolerance.
 
 Six data sets (at most 8,000 rows of each, two to six parties), six constraints, five seeds. Each problem is solved
 three times: to the end (the optimum, up to what its own bound says), at the tolerance that is looked at, and, with

@@ -1,4 +1,4 @@
-"""What the subspace solver's own choices bring, on Adult: past steps, and the temperature ladder.
+"""Measure the effect of past steps and of the temperature ladder in `subspace`, on Adult.
 
 First, for equal opportunity at 0.01, rounds and gap to the table's best objective by the number of past steps kept.
 Then, for equalized odds on error rates at 0.01, the objective reached with and without the ladder of temperatures, over

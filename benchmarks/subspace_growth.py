@@ -1,4 +1,4 @@
-"""How the subspace solver's cost grows: with rows, with parties, with columns.
+"""Measure how the cost of `subspace` grows with rows, parties and columns.
 
 Synthetic data of a fixed kind (correlated Gaussian columns, a group that shifts some of them, logistic labels), equal
 opportunity at 0.01, default settings. One quantity grows at a time; rounds should stay flat and time grow no faster

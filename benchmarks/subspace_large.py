@@ -1,4 +1,4 @@
-"""A table that fills the memory: `subspace` beside scikit-learn's lbfgs on a million dense rows of a hundred columns.
+"""Compare `subspace` with scikit-learn's lbfgs on a table that fills the memory: a million dense rows, 100 columns.
 
 Made-up data (`subspace_growth.py` has the like), the same regulariser; each learner in a process of its own, in turn,
 one numerical thread. Ours has no constraint, or equal opportunity with --fair; lbfgs has none. Seconds are of the

@@ -1,4 +1,4 @@
-"""Rounds to the constrained optimum: subspace beside FairVFL as published, in one run.
+"""Compare rounds to the constrained optimum: `subspace` and FairVFL as published, in one run.
 
 Six parties as in the papers, ε = 0.01. "There" means: objective within 0.2 % of the optimum that scipy's SLSQP finds on
 the pooled rows (an independent solver, given loss and constraint as plain functions), and the worst gap between groups

@@ -1,4 +1,4 @@
-"""Wall-clock of a fair model on Adult, in one process, beside pooled learners that people use.
+"""Compare the time to train a fair model on Adult, in one process, with common pooled learners.
 
 The same 40,000 encoded rows for everybody: `VerticalClassifier` over six parties (equal opportunity, DEO ≤ 0.01,
 default settings), fairlearn's ExponentiatedGradient over scikit-learn's LogisticRegression (true-positive-rate parity

@@ -1,4 +1,4 @@
-"""How sharp should smooth rates be? Adult, equalized odds on exact training rates at 0.01, by temperature.
+"""Compare temperatures of smooth rates: Adult, equalized odds of 0.01 on exact training rates.
 
 Mean over ten draws of rows and columns of what happens on the test rows. A gap of zero would show as a mean |gap| above
 zero: the last row gives what chance alone leaves of DFP and DFN, from their standard errors.

@@ -1,4 +1,4 @@
-"""Fair boosted trees across columns, beside pooled learners that people use and the linear model.
+"""Compare fair boosted trees across columns with common pooled learners and the linear model.
 
 Adult (the demo's six parties), COMPAS, credit-default and GiveMeSomeCredit: two thirds of the rows train, one third
 tests, five draws; means and standard errors. Accuracy, AUC and the exact gaps between groups in false positives (DFP)

@@ -1,4 +1,4 @@
-"""Trees across columns beside two peers that need environments of their own, measured in one run.
+"""Compare trees across columns with two peers in separate environments, measured in one run.
 
 XGBoost 3.2's federated column split (the last version that has it): the same six parties of Adult, 60 trees of depth
 6, plaintext over gRPC on loopback, a process for each party. Rounds here are collective operations: each is an exchange

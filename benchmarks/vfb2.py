@@ -1,4 +1,4 @@
-"""VFB² beside scikit-learn's stochastic solvers, what a step costs, and whether its three ways agree.
+"""Compare VFB² with scikit-learn's stochastic solvers; measure a step; check that its three runtimes agree.
 
 (a) Seconds to a relative sub-optimality of 10⁻³ of the logistic loss, with a ridge of 10⁻⁴ and a free intercept: VFB²
 with eight parties, three of them active, in the interleaver (masks, trees, delays and set-up included,

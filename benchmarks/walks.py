@@ -1,4 +1,4 @@
-"""How long the walk of a run is: the files and functions of evenhand that `evenhand train` goes through.
+"""Count the files and functions of evenhand that `evenhand train` uses.
 
 Three jobs of 300 rows: vertical subspace, horizontal SQP and horizontal trees. Each is trained once to load what is
 imported on the way, and once more with another seed under a profile. Counted are files and functions that were called,

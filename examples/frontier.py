@@ -1,4 +1,4 @@
-"""What fairness costs on Adult: choose ε by cross-validation over three parties, and draw the frontier.
+"""Measure the cost of fairness on Adult: choose ε by cross-validation over three parties, and draw the frontier.
 
 python examples/frontier.py [FOLDER WITH THE ADULT FILES]
 """

@@ -1,4 +1,4 @@
-"""XGBoost's federated column split, on loopback: a process for each party, and what passes between them counted.
+"""Run XGBoost's federated column split on loopback, with a process for each party, and count the bytes.
 
 Run by `benchmarks/trees_peers.py` with an interpreter that has ``xgboost<3.4`` (3.4 has no column split any more).
 Takes a file of arrays and the number of trees; prints one line of JSON.

@@ -1,4 +1,4 @@
-"""The tables and figures of the papers, run again: the papers' numbers beside ours.
+"""Reproduce the tables and figures of the papers, with the papers' numbers beside ours.
 
 A reproduction is a module with `compute` (train, and return records: plain numbers) and `page` (records to tables,
 notes and a figure). The records are kept beside the page, so that a page can be written again without training.

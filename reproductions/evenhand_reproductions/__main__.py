@@ -1,4 +1,4 @@
-"""`python -m evenhand_reproductions NAME`: run tables and figures of the papers again."""
+"""`python -m evenhand_reproductions NAME`: reproduce tables and figures of the papers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with the paper's number beside ours, and sentences about where the two part."""
+"""Tables with the paper's number beside ours, and sentences about the differences."""
 
 from __future__ import annotations
 

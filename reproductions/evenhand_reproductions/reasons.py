@@ -1,4 +1,4 @@
-"""Sentences about what was run and why numbers part, with the numbers taken from the records."""
+"""Sentences about what was run and why numbers differ, with numbers from the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reproductions by name. Modules are loaded when they are run: the list itself must be quick to show."""
+"""The reproductions by name. Modules are loaded on use, so that the list is shown quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a reproduction is run: how often, how long, on which sets; and the display of what it is at."""
+"""Settings of a reproduction (repeats, length, data sets), and the display of its progress."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_check_says_everything_that_is_wrong_in_a_job_file(here: Command, small:
     small.write()
     done = here("check", small.path)
     assert done.returncode == 2
-    for part in ("types names 'sex', which is no feature", "encoding is 'klingon'", "has no option 'stpe'"):
+    for part in ("types names 'sex', which is not a feature", "encoding is 'klingon'", "has no option 'stpe'"):
         assert part in done.stderr
 
 

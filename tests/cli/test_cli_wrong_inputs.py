@@ -154,7 +154,7 @@ VERTICAL: list[tuple[Path_, Any, str]] = [
     ((*SHOP, "columns"), ["customer"], "columns lists the id 'customer'"),
     ((*SHOP, "first_index"), 0, "first_index is only for tables in LIBSVM format"),
     ((*SHOP, "types"), {"spent": "words"}, "key party.1.types.spent"),
-    ((*SHOP, "types"), {"customer": "number"}, "types names 'customer', which is no feature"),
+    ((*SHOP, "types"), {"customer": "number"}, "types names 'customer', which is not a feature"),
     ((*SHOP, "types"), {"spent": "date"}, "column 'spent' holds number values, no dates"),
     ((*SHOP, "types"), {"spent": "leave out", "visits": "leave out"}, "no feature columns are left"),
     ((*SHOP, "missing"), "drop", "key party.1.missing"),
@@ -176,7 +176,7 @@ VERTICAL: list[tuple[Path_, Any, str]] = [
     ((*BANK, "sensitive"), ["outcome"], "sensitive lists the label 'outcome'"),
     ((*BANK, "sensitive"), ["sex", "sex"], "sensitive lists 'sex' twice"),
     ((*BANK, "sensitive"), [], "compares groups"),
-    ((*BANK, "columns"), ["outcome"], "columns lists the label 'outcome'; a model must not see it"),
+    ((*BANK, "columns"), ["outcome"], "columns lists the label 'outcome'; a model must not use it as a feature"),
 ]
 
 
@@ -207,7 +207,7 @@ HORIZONTAL: list[tuple[Path_, Any, str]] = [
     (("data", "sensitive"), "sex", "key data.sensitive"),
     (("data", "columns"), ["age", "hair"], "'hair'"),
     (("data", "columns"), ["age", "age"], "columns lists 'age' twice"),
-    (("data", "columns"), ["outcome"], "a model must not see it"),
+    (("data", "columns"), ["outcome"], "a model must not use it as a feature"),
     (("data", "id"), "nobody", "no column 'nobody'"),
     (("data", "id"), "ward", "occur more than once"),
     (("data", "encoder"), "none.json", "holds no encoder"),

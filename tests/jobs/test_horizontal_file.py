@@ -235,7 +235,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (lyon(limit=0.1), "'lyon' has its own limit, but scope='global' does not use it"),
         (lyon(table="lyon.libsvm"), "client 'lyon': lyon.libsvm has numbered columns"),
         (lambda one: one.client("lyon").pop("table"), "client 'lyon': a table comes from either a file"),
-        (section("clock", speeds={"paris": 1.0}), "clock.speeds names 'paris', which is no client"),
+        (section("clock", speeds={"paris": 1.0}), "clock.speeds names 'paris', which is not a client"),
         (private(), "either privacy.noise_multiplier or privacy.epsilon"),
         (private(epsilon=1.0, noise_multiplier=1.0), "either privacy.noise_multiplier or privacy.epsilon"),
         (private(epsilon=-1.0), "privacy.epsilon is -1.0"),

@@ -181,7 +181,7 @@ class TrainingSection(Strict):
 
 
 class ClockedFile(Strict):
-    """A whole job file, with an optional virtual clock."""
+    """A complete job file, with an optional virtual clock."""
 
     clock: ClockSection | None = None
 
@@ -216,21 +216,23 @@ def check_columns(section: Columned) -> None:
     }
     for role, columns in named.items():
         if section.id in columns:
-            raise JobError(f"{role} lists the id {section.id!r}, which says who a row is and nothing about them")
+            raise JobError(
+                f"{role} lists the id {section.id!r}, which identifies a row and is not a feature; remove it"
+            )
         if role != "label" and label in columns:
-            raise JobError(f"{role} lists the label {label!r}; a model must not see it")
+            raise JobError(f"{role} lists the label {label!r}; a model must not use it as a feature")
         if role not in ("weight", "label") and weight in columns:
-            raise JobError(f"{role} lists the weight {weight!r}, which says how much a row counts and nothing about it")
+            raise JobError(f"{role} lists the weight {weight!r}, which is a sample weight and not a feature; remove it")
         for name in columns:
             if columns.count(name) > 1:
                 raise JobError(f"{role} lists {name!r} twice")
     for name in section.types:
         if name in (section.id, label, *section.sensitive) and name not in (section.columns or []):
-            raise JobError(f"types names {name!r}, which is no feature; it is for features only")
+            raise JobError(f"types names {name!r}, which is not a feature; remove it")
         if section.columns is not None and name not in section.columns:
-            raise JobError(f"types names {name!r}, which columns does not list")
+            raise JobError(f"types names {name!r}, but columns does not list it")
     if section.columns == []:
-        raise JobError("columns is empty; name at least one, or leave the key out to take all")
+        raise JobError("columns is empty; name at least one column, or remove the key to use all columns")
 
 
 def check_names(kind: Literal["party", "client"], names: list[str]) -> None:
@@ -251,7 +253,7 @@ def check_clock(clock: ClockSection | None, kind: str, names: list[str]) -> None
     for table, given in {"speeds": clock.speeds, "latencies": clock.latencies}.items():
         for name in given:
             if name not in known:
-                raise JobError(f"clock.{table} names {name!r}, which is no {kind}{near(name, known)}")
+                raise JobError(f"clock.{table} names {name!r}, which is not a {kind}{near(name, known)}")
     clock.to_clock()
 
 
