@@ -66,7 +66,7 @@ class Role(ABC):
         Messages that parties would exchange, if this role does their work, since the runtime last took them.
     round_limit
         Communication rounds of the accepted terms, if this role counts what it is asked itself; None counts nothing.
-    repeated
+    in_attempts
         Messages by sender and kind that earlier attempts at the run handled, and that this one receives again.
     opened
         Unmasked or decrypted messages that a protection layer passes to the role inside it, since the runtime last took
@@ -85,7 +85,7 @@ class Role(ABC):
         self.done = False
         self.effort = 0.0
         self.round_limit: int | None = None
-        self.repeated: Mapping[str, int] = {}
+        self.in_attempts: Mapping[str, int] = {}
         self._tally: dict[str, int] = {}
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
@@ -144,11 +144,10 @@ class Role(ABC):
             return
         key = f"{message.sender} {message.kind}"
         before, most = self._tally.get(key, 0), self.most_of(message, self.round_limit)
-        if before + self.repeated.get(key, 0) >= 2 * most:
+        if (ever := before + self.in_attempts.get(key, 0)) >= 2 * most:
             raise ProtocolError(
-                f"{self.name} has handled {message.kind!r} of {message.sender} {before + self.repeated[key]} times in "
-                f"all attempts at this run, and {self.round_limit} rounds allow {2 * most}; another is refused. Submit "
-                "the job as a new run"
+                f"{self.name} has handled {message.kind!r} of {message.sender} {ever} times in all attempts at this run, "
+                f"and {self.round_limit} rounds allow {2 * most}; another is refused. Submit the job as a new run"
             )
         if before >= most:
             raise ProtocolError(

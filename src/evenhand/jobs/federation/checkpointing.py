@@ -84,7 +84,7 @@ class CheckpointManager:
             number = agreed.number
             if number:
                 role.restore(found[number].states[role.name])
-            role.repeated = self._folder.repeated(role.handled)
+            role.in_attempts = self._folder.repeated(role.handled)
             seconds = self._folder.resume_from(found.get(number))
         checkpointed = CheckpointedRole(role, self._folder, number, self._parties if at_server else (), self._every)
         self._site.keep(checkpointed, self._folder.in_flight, seconds, self._folder.leaving)
