@@ -146,8 +146,8 @@ class Role(ABC):
         before, most = self._tally.get(key, 0), self.most_of(message, self.round_limit)
         if (ever := before + self.in_attempts.get(key, 0)) >= 2 * most:
             raise ProtocolError(
-                f"{self.name} has handled {message.kind!r} of {message.sender} {ever} times in all attempts at this run, "
-                f"and {self.round_limit} rounds allow {2 * most}; another is refused. Submit the job as a new run"
+                f"{self.name} has handled {message.kind!r} of {message.sender} {ever} times in all attempts at this "
+                f"run, and {self.round_limit} rounds allow {2 * most}; another is refused. Submit the job as a new run"
             )
         if before >= most:
             raise ProtocolError(
