@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,9 +21,20 @@ from evenhand.errors import DataError
 from evenhand.estimators.tables import in_pandas
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, UpdateNoise
 from evenhand.jobs.tables import tell
+from evenhand.models.kinds import ModelKind, module_of
 from evenhand.models.pictures import Pictures
-from evenhand.training.horizontal_steps import agree_on_encoder, combine_encoders
-from evenhand.training.together import Steps
+from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import HorizontalTerms
+from evenhand.protocol.transcript import Transcript
+from evenhand.solvers.agreeing import KnownBefore
+from evenhand.training.horizontal_steps import (
+    HorizontalTraining,
+    agree_on_encoder,
+    client_steps,
+    combine_encoders,
+    server_steps,
+)
+from evenhand.training.together import Steps, Together
 
 
 class Inputs(NamedTuple):
@@ -92,21 +103,6 @@ def rows_of(
     return ClientRows(name, own, codes[inside], groups, missing=missing)
 
 
-def server_rows_of(
-    encoder: PartyEncoder | None, given: tuple[Any, ...], classes: npt.NDArray[Any], pos_label: Any, crop: int | None
-) -> ClientRows:
-    """Return the server's own rows, given as (X, y) or (X, y, sensitive_features)."""
-    if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise DataError("server_rows is not (X, y) or (X, y, sensitive_features)")
-    X, y, sensitive = (*given, None)[:3]
-    X, labels = as_rows(X), np.asarray(y)
-    if len(labels) != X.shape[0] or not np.isin(labels, classes).all():
-        raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
-    everything = np.ones(len(labels), dtype=bool)
-    signs = np.where(labels == pos_label, 1.0, -1.0)
-    return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, crop, missing=False)
-
-
 def client_names(clients: Any) -> npt.NDArray[Any]:
     """Return client ids as text, the clients' names; refuse two ids with the same text."""
     # Convert a list element by element: as an array, 1 and "1" would become equal.
@@ -161,8 +157,8 @@ class ClientPool:
         The label of each row, as `class_codes` returns it.
     encoder
         A fitted encoder that clients agreed on beforehand, or an unfitted one with the parameters to use.
-    crop
-        For pictures of bytes: side of the square that the model sees.
+    model
+        The shared model; it names the device, and for pictures of bytes the side of the square that it sees.
 
     Attributes
     ----------
@@ -178,7 +174,7 @@ class ClientPool:
         codes: Array,
         *,
         encoder: PartyEncoder | None,
-        crop: int | None,
+        model: ModelKind,
         trees: bool,
     ) -> None:
         X = inputs.X
@@ -190,7 +186,8 @@ class ClientPool:
             X = X.tocsr() if sp.issparse(X) else np.asarray(X)
         self._inputs, self._codes = inputs._replace(X=X), codes
         self._rules = (PartyEncoder() if encoder is None else encoder).unfitted(as_is=trees)
-        self._crop, self._trees = crop, trees
+        self.module, self.device = module_of(model), getattr(model, "device", "cpu")
+        self._crop, self._trees = getattr(model, "crop", None), trees
         self._agrees = agreed is None and not images
         self.encoder = agreed
         self.names: list[str] = sorted(set(inputs.clients))
@@ -209,7 +206,43 @@ class ClientPool:
             return False
         return found.scale or bool(found.categorical) or found.feature_names_out != found.columns_in
 
-    def client(self, name: str, network: Any, update_noise: UpdateNoise | None, device: str) -> Steps[ClientData]:
+    def together(
+        self,
+        draft: HorizontalTerms,
+        known: KnownBefore,
+        own: Callable[[], HorizontalServerData],
+        noise: Mapping[str, UpdateNoise],
+        transcript: Transcript | None,
+    ) -> Together[HorizontalTraining]:
+        """Return the steps of all participants, from the draft terms to the trained model.
+
+        Parameters
+        ----------
+        own
+            Returns the server's own data; it is called when all rows are encoded.
+        noise
+            What clients add to their updates, by name.
+        """
+        warns = bool(draft.job.constraints)
+        steps: dict[str, Steps[Any]] = {
+            SERVER: server_steps(draft, known, self._server(own), everybody=lambda: self.rows, warns=warns)
+        }
+        for name in self.names:
+            steps[name] = client_steps(name, draft, known, self._client(name, noise.get(name)))
+        return Together(steps, transcript)
+
+    def server_rows(self, given: tuple[Any, ...], classes: npt.NDArray[Any], pos_label: Any) -> ClientRows:
+        """Return the server's own rows, given as (X, y) or (X, y, sensitive_features)."""
+        if not isinstance(given, tuple) or len(given) not in (2, 3):
+            raise DataError("server_rows is not (X, y) or (X, y, sensitive_features)")
+        X, y, sensitive = (*given, None)[:3]
+        X, labels = as_rows(X), np.asarray(y)
+        if len(labels) != X.shape[0] or not np.isin(labels, classes).all():
+            raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
+        everything, signs = np.ones(len(labels), dtype=bool), np.where(labels == pos_label, 1.0, -1.0)
+        return rows_of("rows of the server", everything, encoded(self.encoder, X), signs, sensitive, self._crop, False)
+
+    def _client(self, name: str, update_noise: UpdateNoise | None) -> Steps[ClientData]:
         """Run a client's steps up to its encoded rows."""
         inside = self._inputs.clients == name
         if self._agrees:
@@ -219,9 +252,9 @@ class ClientPool:
         if self._trees and self.encoder is not None:
             dealt = replace(dealt, categorical=self.encoder.categorical)
         self.rows[name] = dealt
-        return ClientData(dealt, network, update_noise, device)
+        return ClientData(dealt, self.module, update_noise, self.device)
 
-    def server(self, own: Callable[[], HorizontalServerData]) -> Steps[HorizontalServerData]:
+    def _server(self, own: Callable[[], HorizontalServerData]) -> Steps[HorizontalServerData]:
         """Run the server's steps; its own data is requested once all rows are encoded."""
         if self._agrees:
             rules = vars(self._rules.rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import as_rows, encoded, feature_names
 from evenhand.estimators.shared import LabelsFromScores, NestedParameters
+from evenhand.horizontal.problem import ModelStart
+from evenhand.protocol.job import Job
 from evenhand.training.horizontal import HorizontalRun
+from evenhand.training.horizontal_steps import start_from
 from evenhand.training.protection import Privacy, client_privacy
 
 
@@ -23,6 +27,7 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
     """The part of :class:`~evenhand.HorizontalClassifier` that stores the result of `fit` and predicts from it."""
 
     run_: HorizontalRun
+    warm_start: bool
     clients_: list[str]
     _noise: tuple[Any, list[str]]
     encoder_: PartyEncoder | None
@@ -51,6 +56,17 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
             outputs = 1 if len(classes) == 2 else len(classes)
             coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
             self.coef_, self.intercept_ = self._in_order(coefficients), self._in_order(intercepts)
+
+    def _start(
+        self, file: str | Path | None, shape: tuple[int, ...], classes: int | None, job: Job, module: Any
+    ) -> ModelStart | None:
+        if self.warm_start and hasattr(self, "run_"):
+            # Multipliers of other constraints have no meaning here.
+            last = self.run_.as_start()
+            same = self.run_.terms.shape == tuple(shape) and self.run_.terms.classes == classes
+            alike = self.run_.terms.job.constraints == job.constraints and self.run_.terms.job.solver == job.solver
+            return (last if alike else ModelStart(last.weights, last.statistics)) if same else None
+        return None if file is None else start_from(Path(file), job, shape, classes, module)
 
     def privacy_statements(self, delta: float = 1e-5) -> Privacy | None:
         """Return a `PrivacyStatement` for each client, or a `NoStatement` with the reason; None without `update_noise`.

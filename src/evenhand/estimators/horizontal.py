@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,28 +14,24 @@ from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.scope import ConstraintScope, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.client_rows import ClientPool, read_inputs, server_rows_of
+from evenhand.estimators.client_rows import ClientPool, read_inputs
 from evenhand.estimators.client_scores import ScoresAcrossClients
 from evenhand.estimators.shared import class_codes, recorded_fit, seed_of, warn_of
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.crossings import learns_crossings
-from evenhand.horizontal.problem import HorizontalServerData, ModelStart, UpdateNoise
-from evenhand.models.kinds import ModelKind, as_model, module_of
+from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
+from evenhand.models.kinds import ModelKind, as_model
 from evenhand.privacy.levels import protection_of
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import SERVER
-from evenhand.protocol.terms import HorizontalTerms
 from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, check_stopping, choose_solver, named_solver
+from evenhand.solvers.registry import HORIZONTAL, choose_solver, named_solver, stopping
 from evenhand.training.horizontal import train_together, update_noise_of
-from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps, start_from
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 from evenhand.training.run import shortfalls
-from evenhand.training.together import Steps, Together
 
 
 class HorizontalClassifier(ScoresAcrossClients):
@@ -226,17 +222,14 @@ class HorizontalClassifier(ScoresAcrossClients):
         for constraint in job.constraints:
             if constraint.compares_groups and inputs.sensitive is None:
                 raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
-        crop = getattr(model, "crop", None)
-        pool = ClientPool(inputs, codes, encoder=self.encoder, crop=crop, trees=job.model == "trees")
+        pool = ClientPool(inputs, codes, encoder=self.encoder, model=model, trees=job.model == "trees")
         count = None if len(classes) == 2 else len(classes)
 
         def at_server() -> HorizontalServerData:
-            rows = None
-            if server_rows is not None:
-                rows = server_rows_of(pool.encoder, server_rows, classes, pos_label, crop)
+            rows = None if server_rows is None else pool.server_rows(server_rows, classes, pos_label)
             shape = next(iter(pool.rows.values())).features.shape[1:]
-            begin = self._start(start, shape, count, job, module_of(model))
-            return HorizontalServerData(rows, module_of(model), begin, getattr(model, "device", "cpu"))
+            begin = self._start(start, shape, count, job, pool.module)
+            return HorizontalServerData(rows, pool.module, begin, pool.device)
 
         draft = draft_terms(
             job,
@@ -247,7 +240,8 @@ class HorizontalClassifier(ScoresAcrossClients):
             server_rows=server_rows is not None,
         )
         known = KnownBefore(group_values, count, simulated=True)
-        together = self._together(draft, pool, known, model, at_server)
+        noise = update_noise_of(self.update_noise, pool.names)
+        together = pool.together(draft, known, at_server, noise, None if self._audit_inputs is None else listening())
         recorded = recorded_fit(checkpoints, "horizontal")
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             clock = self.runtime if isinstance(self.runtime, VirtualClock) else None
@@ -266,25 +260,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         warn_of(shortfalls(run.certificate, job.tol, self._decided(self._in_order(run.model.predict(pool.features)))))
         return self
 
-    def _together(
-        self,
-        draft: HorizontalTerms,
-        pool: ClientPool,
-        known: KnownBefore,
-        model: ModelKind,
-        at_server: Callable[[], HorizontalServerData],
-    ) -> Together[HorizontalTraining]:
-        """Return the steps of all participants, from the draft terms to the trained model."""
-        protections, device = update_noise_of(self.update_noise, pool.names), getattr(model, "device", "cpu")
-        warns = bool(draft.job.constraints)
-        steps: dict[str, Steps[Any]] = {
-            SERVER: server_steps(draft, known, pool.server(at_server), everybody=lambda: pool.rows, warns=warns)
-        }
-        for name in pool.names:
-            rows = pool.client(name, module_of(model), protections.get(name), device)
-            steps[name] = client_steps(name, draft, known, rows)
-        return Together(steps, None if self._audit_inputs is None else listening())
-
     def _check_plain(self) -> None:
         if self.encoder is not None and not isinstance(self.encoder, PartyEncoder):
             raise InputError(f"encoder is a {type(self.encoder).__name__}; give an evenhand.data.PartyEncoder")
@@ -301,27 +276,13 @@ class HorizontalClassifier(ScoresAcrossClients):
             two_classes=two_classes,
             protected=self.update_noise is not None,
         )
-        check_stopping(options, self.tol, self.max_rounds)
-        found = HORIZONTAL[solver]
         return Job(
             solver=solver,
             constraints=constraints,
             alpha=self.alpha,
-            max_rounds=found.default_rounds if self.max_rounds is None else self.max_rounds,
-            tol=found.tol if self.tol is None else self.tol,
             seed=seed_of(self.random_state),
             options=options,
+            **stopping(solver, options, self.tol, self.max_rounds),
             **protection_of(self.protection),
             **model.job_fields,
         )
-
-    def _start(
-        self, file: str | Path | None, shape: tuple[int, ...], classes: int | None, job: Job, module: Any
-    ) -> ModelStart | None:
-        if self.warm_start and hasattr(self, "run_"):
-            # Multipliers of other constraints have no meaning here.
-            last = self.run_.as_start()
-            same = self.run_.terms.shape == tuple(shape) and self.run_.terms.classes == classes
-            alike = self.run_.terms.job.constraints == job.constraints and self.run_.terms.job.solver == job.solver
-            return (last if alike else ModelStart(last.weights, last.statistics)) if same else None
-        return None if file is None else start_from(Path(file), job, shape, classes, module)

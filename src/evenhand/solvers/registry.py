@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from evenhand.errors import InputError
 from evenhand.horizontal import prox_al, sqp
@@ -112,19 +112,6 @@ def resolve(job: Job, tol: float | None) -> Job:
     return job.resolved(solver=name, tol=job.tol if known is None else known.tol)
 
 
-def check_stopping(options: Mapping[str, Any], tol: float | None, max_rounds: int | None) -> None:
-    """Refuse a tolerance or a number of rounds that is given twice, with two values: in the job and in its options."""
-    for option, name, given in (
-        ("stationarity", "tol", tol),
-        ("feasibility", "tol", tol),
-        ("max_rounds", "max_rounds", max_rounds),
-    ):
-        if given is not None and options.get(option) not in (None, given):
-            raise InputError(
-                f"{name} is {given!r} and the solver's {option} is {options[option]!r}; give one of them only"
-            )
-
-
 def choose_solver(
     solver: str, *, model: str, constrained: bool, two_classes: bool = True, protected: bool = False
 ) -> str:
@@ -142,6 +129,27 @@ def choose_solver(
     if model in best.models and (two_classes or best.many_classes) and (not protected or best.takes_noise):
         return best.name
     return "fairfedavgalm" if constrained else "fedavg"
+
+
+def stopping(
+    solver: str, options: Mapping[str, Any], tol: float | None, max_rounds: int | None
+) -> dict[Literal["tol", "max_rounds"], Any]:
+    """Return tolerance and rounds of a horizontal job; None takes the solver's default.
+
+    A tolerance or a number of rounds that is given twice, in the job and in the solver's options, must be the same.
+    """
+    for option, name, given in (
+        ("stationarity", "tol", tol),
+        ("feasibility", "tol", tol),
+        ("max_rounds", "max_rounds", max_rounds),
+    ):
+        if given is not None and options.get(option) not in (None, given):
+            raise InputError(
+                f"{name} is {given!r} and the solver's {option} is {options[option]!r}; give one of them only"
+            )
+    found = HORIZONTAL[solver]
+    rounds = found.default_rounds if max_rounds is None else max_rounds
+    return {"tol": found.tol if tol is None else tol, "max_rounds": rounds}
 
 
 def has_multipliers(solver: str, constrained: bool) -> bool:

@@ -36,7 +36,7 @@ from evenhand.privacy.mechanism import described
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, check_stopping, choose_solver
+from evenhand.solvers.registry import HORIZONTAL, choose_solver, stopping
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
@@ -161,15 +161,8 @@ class HorizontalJobFile(ClockedFile):
             two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
         )
-        check_stopping(section.options, section.tol, section.max_rounds)
-        found = HORIZONTAL[solver]
-        return section.to_job(
-            solver=solver,
-            max_rounds=found.default_rounds if section.max_rounds is None else section.max_rounds,
-            tol=found.tol if section.tol is None else section.tol,
-            least_summed=section.least_summed,
-            **model.job_fields,
-        )
+        found = stopping(solver, section.options, section.tol, section.max_rounds)
+        return section.to_job(solver=solver, least_summed=section.least_summed, **found, **model.job_fields)
 
     @once
     def to_scope(self) -> ConstraintScope:
