@@ -23,8 +23,7 @@ if TYPE_CHECKING:
         VerticalRegressor,
     )
     from evenhand.estimators.auditing import audit
-    from evenhand.estimators.merging import merged_pipeline
-    from evenhand.estimators.saved import load_run
+    from evenhand.estimators.saved import load_run, merged_pipeline
     from evenhand.estimators.selection import Selection, frontier, select
     from evenhand.runtime.inprocess import VirtualClock
 
@@ -70,8 +69,7 @@ _HOMES = {
         "VerticalRegressor",
     ),
     "estimators.auditing": ("audit",),
-    "estimators.merging": ("merged_pipeline",),
-    "estimators.saved": ("load_run",),
+    "estimators.saved": ("load_run", "merged_pipeline"),
     "estimators.selection": ("Selection", "frontier", "select"),
     "runtime.inprocess": ("VirtualClock",),
 }

@@ -16,9 +16,9 @@ from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.rows import Beside, FrameRows, HolderRows, ReadLabels
+from evenhand.estimators.rows import FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.shared import NestedParameters, recorded_fit, seed_of
-from evenhand.estimators.tables import Tables, align_rows, encode, named_columns, named_tables, split_off
+from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named_columns, named_tables, split_off
 from evenhand.models.kinds import as_model
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
@@ -14,7 +13,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
-from evenhand.estimators.tables import align_rows, encode, in_words_of_fit, weights_beside
+from evenhand.estimators.tables import Beside, align_all, encode, in_words_of_fit, take_rows
 from evenhand.jobs.tables import tell
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import How
@@ -96,20 +95,6 @@ class FrameRows:
         return self._encoded
 
 
-class Beside(NamedTuple):
-    """Labels, groups and weights of the label holder, as given to `fit`."""
-
-    y: Any
-    groups: Any
-    weights: Any = None
-
-    @property
-    def ids(self) -> pd.Index | None:
-        """Ids of the labels or groups, if they have any."""
-        indexed = (one for one in (self.y, self.groups) if isinstance(one, (pd.DataFrame, pd.Series)))
-        return next((one.index for one in indexed), None)
-
-
 class HolderRows(FrameRows):
     """The rows of the party that holds labels and groups.
 
@@ -136,13 +121,7 @@ class HolderRows(FrameRows):
         seed: int,
     ) -> None:
         self._read, self._seed = read, seed
-        self._weights: Array | None = None
-        y = beside.y
-        if beside.weights is not None:
-            self._weights, y = weights_beside(y, beside.weights)
-        self._whole = beside.y
-        own, self._labels, groups = align_rows({name: table}, y, beside.groups, how)
-        self._groups = groups if groups is None or hasattr(groups, "shape") else np.asarray(groups)
+        own, self._given = align_all({name: table}, beside, how)
         table = own[name]
         if isinstance(table, pd.DataFrame):
             everybody[name] = table.index
@@ -152,29 +131,16 @@ class HolderRows(FrameRows):
         self._held: HeldLabels | None = None
 
     def take(self, places: Integers) -> int:
-        self._labels = take_rows(self._labels, places)
-        self._groups = None if self._groups is None else take_rows(self._groups, places)
+        self._given = Beside(*(None if one is None else take_rows(one, places) for one in self._given))
         return super().take(places)
 
     def labels(self) -> HeldLabels:
         if self._held is None:
-            labels, people = self._labels, None
-            if self._weights is not None:
-                # Positions were aligned in place of the labels.
-                order = labels.astype(np.int64)
-                labels, people = np.asarray(self._whole)[order], self._weights[order]
-            numbers, groups = self._read(labels, self._groups)
+            people = self._given.weights
+            numbers, groups = self._read(self._given.y, self._given.groups)
             if people is not None:
                 check_weights(self._job, people, len(numbers))
             # Draw the same responses for the same rows in every fit.
             key = AnswerKey.from_seed(self._seed, self.table.index if isinstance(self.table, pd.DataFrame) else None)
             self._held = HeldLabels(LabelledRows(numbers, groups, sample_weight=people), key)
         return self._held
-
-
-def take_rows(table: Any, places: Integers) -> Any:
-    """Return rows of a table, series or array in this order; the object itself if nothing changes."""
-    n_rows = table.shape[0]
-    if len(places) == n_rows and bool((places == np.arange(n_rows)).all()):
-        return table
-    return table.iloc[places] if isinstance(table, (pd.DataFrame, pd.Series)) else table[places]

@@ -1,17 +1,22 @@
-"""Load the model of a run folder, to score tables in Python."""
+"""Models of finished runs in Python: to score tables with, or merged into one scikit-learn pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError
+from evenhand.errors import DataError, InputError, RunError
 from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.horizontal.rows import encoded
@@ -47,8 +52,9 @@ class SavedModel(LabelsFromScores):
             self._models = {name: party_model(folder, name, one) for name, one in self.encoders_.items()}
 
     def decision_function(self, X: Tables | Any) -> Array:
-        """Scores, positive in favour of the positive label; X is a table for each party, or one of clients' rows, or
-        pictures as bytes. Of more than two classes a column for each.
+        """Return scores: positive ones favour the positive label, or one column for each of more than two classes.
+
+        X is a table for each party by name, or one of clients' rows, or images as bytes.
         """
         if self._models is None:
             assert self._score is not None
@@ -72,3 +78,73 @@ def load_run(folder: str | Path) -> SavedModel:
     >>> model.predict({"bank": bank, "shop": shop})  # doctest: +SKIP
     """
     return SavedModel(RunFolder.open(Path(folder)))
+
+
+class OwnersEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Encode each owner's columns with its fitted encoder, side by side; `fit` learns nothing.
+
+    Parameters
+    ----------
+    states
+        States of the owners' encoders from the run folder, by owner.
+    """
+
+    def __init__(self, states: dict[str, dict[str, Any]]) -> None:
+        self.states = states
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def transform(self, X: pd.DataFrame) -> Matrix:
+        """Encode a table that has all owners' columns."""
+        parts = [PartyEncoder.from_state(state).transform(X) for state in self.states.values()]
+        return sparse.hstack(parts, format="csr") if any(map(sparse.issparse, parts)) else np.hstack(parts)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        encoders = {owner: PartyEncoder.from_state(state) for owner, state in self.states.items()}
+        names = [f"{owner}: {name}" for owner, encoder in encoders.items() for name in encoder.feature_names_out]
+        return np.asarray(names, dtype=object)
+
+
+def merged_pipeline(run: Path | str) -> Pipeline:
+    """Return a finished run of linear models as a scikit-learn pipeline of an encoder and a logistic regression.
+
+    The pipeline takes joined tables with all parties' columns. It gives the labels and probabilities of `evenhand
+    predict`. It contains all parties' weights and encoders, so the parties must agree to merge them; nothing here asks
+    them.
+
+    Parameters
+    ----------
+    run
+        The run folder, with all parties' parts.
+    """
+    folder = RunFolder.open(Path(run))
+    labels, states, weights, intercept = folder.labels, {}, [], 0.0
+    columns: dict[str, str] = {}
+    for owner, read in folder.owners.items():
+        state = read("weights")
+        if state.get("model") != "linear":
+            raise InputError(f"{run} holds models of kind {state.get('model')!r}; only linear ones are merged")
+        states[owner] = read("encoder")
+        try:
+            encoder = PartyEncoder.from_state(states[owner])
+        except DataError as error:
+            raise RunError(f"{run}: the encoder of {owner} cannot be used: {error}") from error
+        own = np.asarray(state["weights"], dtype=np.float64)
+        weights.append(own[: encoder.width_out])
+        intercept += float(own[encoder.width_out :].sum())
+        for column in encoder.columns_in:
+            # A joint table could not tell two columns of one name apart.
+            if other := columns.get(column):
+                raise InputError(f"{other} and {owner} both have a column {column!r}; rename one, train again")
+            columns[column] = owner
+    model = LogisticRegression()
+    # Sort labels as scikit-learn does; if the positive one comes first, scores change sign.
+    classes = np.array([labels["negative"], labels["positive"]])
+    turn = 1.0 if classes[0] < classes[1] else -1.0
+    model.classes_, model.coef_ = np.sort(classes), turn * np.concatenate(weights)[None, :]
+    model.intercept_, model.n_features_in_ = np.array([turn * intercept]), model.coef_.shape[1]
+    return Pipeline([("encode", OwnersEncoder(states)), ("decide", model)])

@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
+from evenhand.arrays import Integers
 from evenhand.constraints.kinds import Constraint, as_list
 from evenhand.data.splits import fold_numbers
 from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
-from evenhand.estimators.tables import aligned_inputs
+from evenhand.estimators.tables import Beside, align_all, named_tables, row_ids, take_rows
 from evenhand.estimators.vertical import VerticalClassifier
 from evenhand.metrics import constraint_gaps, summary
 from evenhand.report.frontier import draw_frontier
@@ -92,8 +93,8 @@ def frontier(
     varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]
     if estimator.constraint is None or not varied:
         raise InputError("the estimator has no constraint with an epsilon to vary; add one")
-    tables, labels, sensitive, weights, ids = aligned_inputs(X, y, sensitive_features, sample_weight)
-    fold = fold_numbers(ids, folds, seed)
+    tables, (labels, sensitive, weights) = align_all(named_tables(X), Beside(y, sensitive_features, sample_weight))
+    fold = fold_numbers(row_ids(tables, len(labels)), folds, seed)
     path = sorted(set(epsilons), reverse=True)
     rows = []
     for alpha, temperature in product(alphas, temperatures):
@@ -108,8 +109,8 @@ def frontier(
                 with warnings.catch_warnings():
                     # The final fit on all rows warns about small slices; those of single folds do not matter.
                     warnings.simplefilter("ignore", SmallSliceWarning)
-                    people = None if weights is None else weights[train]
-                    model.fit(_rows(tables, train), labels[train], people, sensitive_features=_take(sensitive, train))
+                    people, groups = (None if one is None else take_rows(one, train) for one in (weights, sensitive))
+                    model.fit(_rows(tables, train), labels[train], people, sensitive_features=groups)
                 part = model.decision_function(_rows(tables, test))
                 scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
                 cost[place] += np.array([model.n_iter_, model.bytes_sent_]) / folds
@@ -218,9 +219,5 @@ def with_settings(
     return replace(constraint, **{name: value for name, value in wanted.items() if name in known})
 
 
-def _rows(tables: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
-    return {name: _take(table, rows) for name, table in tables.items()}
-
-
-def _take(table: Any, rows: np.ndarray) -> Any:
-    return table.iloc[rows] if isinstance(table, (pd.DataFrame, pd.Series)) else table[rows]
+def _rows(tables: Mapping[str, Any], rows: Integers) -> dict[str, Any]:
+    return {name: take_rows(table, rows) for name, table in tables.items()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import column_or_1d
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
@@ -18,7 +18,21 @@ from evenhand.printing import listed
 from evenhand.protocol.align import How
 
 Tables = Sequence[Any] | Mapping[str, Any]
-"""Return one table for each party by name."""
+"""One table for each party."""
+
+
+class Beside(NamedTuple):
+    """Labels, groups and weights of the label holder, as given to `fit`."""
+
+    y: Any
+    groups: Any
+    weights: Any = None
+
+    @property
+    def ids(self) -> pd.Index | None:
+        """Ids of the labels or groups, if they have any."""
+        indexed = (one for one in (self.y, self.groups) if isinstance(one, (pd.DataFrame, pd.Series)))
+        return next((one.index for one in indexed), None)
 
 
 def in_pandas(table: Any) -> Any:
@@ -86,19 +100,28 @@ def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
     return found, pd.Series(places, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else places
 
 
-def aligned_inputs(
-    X: Tables, y: Any, sensitive: Any, weights: Any = None
-) -> tuple[dict[str, Any], npt.NDArray[Any], Any, Array | None, pd.Index]:
-    """Return the input of `fit` in one order: tables, labels, groups and weights, with the ids of their rows."""
-    found, places = (None, y) if weights is None else weights_beside(y, weights)
-    tables, labels, sensitive = align_rows(named_tables(X), places, sensitive)
-    if found is not None:
+def align_all(tables: dict[str, Any], beside: Beside, how: How = "equal") -> tuple[dict[str, Any], Beside]:
+    """Bring tables, and labels, groups and weights beside them, to one order of rows."""
+    weights, y = (None, beside.y) if beside.weights is None else weights_beside(beside.y, beside.weights)
+    tables, labels, groups = align_rows(tables, y, beside.groups, how)
+    if weights is not None:
         # Positions were aligned in place of the labels.
         order = labels.astype(np.int64)
-        labels, found = np.asarray(y)[order], found[order]
-    indexed = [table.index for table in tables.values() if isinstance(table, pd.DataFrame)]
-    ids = indexed[0] if indexed else pd.RangeIndex(len(labels))
-    return tables, labels, sensitive, found, ids
+        labels, weights = np.asarray(beside.y)[order], weights[order]
+    return tables, Beside(labels, groups if groups is None or hasattr(groups, "shape") else np.asarray(groups), weights)
+
+
+def row_ids(tables: Mapping[str, Any], rows: int) -> pd.Index:
+    """Return the ids of aligned rows; their positions if no table has ids."""
+    return next((one.index for one in tables.values() if isinstance(one, pd.DataFrame)), pd.RangeIndex(rows))
+
+
+def take_rows(table: Any, places: Integers) -> Any:
+    """Return rows of a table, series or array in this order; the object itself if nothing changes."""
+    n_rows = table.shape[0]
+    if len(places) == n_rows and bool((places == np.arange(n_rows)).all()):
+        return table
+    return table.iloc[places] if isinstance(table, (pd.DataFrame, pd.Series)) else table[places]
 
 
 def encode(name: str, encoder: PartyEncoder, table: Any) -> Any:

@@ -17,9 +17,8 @@ from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
-from evenhand.estimators.rows import Beside
 from evenhand.estimators.shared import LabelsFromScores, class_codes, read_classes, warn_of
-from evenhand.estimators.tables import Tables
+from evenhand.estimators.tables import Beside, Tables
 from evenhand.printing import listed
 from evenhand.protocol.job import RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
