@@ -60,7 +60,8 @@ def differencing(case: Case) -> Iterator[Finding]:
         found["coefficients"] = learned_signs(changes, truth)
     for name in sorted(case.view.members & runs[-1].weights.keys()):
         # Weights change by the inverse curvature times the person's entries and derivative.
-        own = dense(case.scene.columns[name][people])
+        every = dense(case.scene.columns[name][case.rows])
+        own = dense(case.scene.columns[name][people]) @ (every.T @ every)
         moved = np.stack([runs[-1].weights[name] - runs[place].weights[name] for place in people])
         found["final weights"] = found.get("final weights", np.zeros(len(people))) + (own * moved).sum(axis=1)
     target = "the label of a person who is missing from a second run"

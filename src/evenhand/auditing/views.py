@@ -36,7 +36,7 @@ from evenhand.vertical.vfb2 import messages as vfb2
 
 MOST_KEPT: Final = 2**25
 """Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
-LEFT_OUT: Final = 32
+LEFT_OUT: Final = 24
 """People who are left out of a run, one at a time; half of them have each label."""
 MOST_WORDS: Final = 4
 """Vectors of masked words that are used of one message."""
@@ -87,7 +87,7 @@ class Signal(NamedTuple):
 
 
 class ShortRun(NamedTuple):
-    """Messages of two rounds, and final weights of parties with linear models."""
+    """Messages of a few rounds, and final weights of parties with linear models."""
 
     messages: Sequence[Message]
     weights: Mapping[str, Array]
@@ -128,7 +128,7 @@ class AuditInput:
     terms
         Public terms of the run.
     again
-        Runs two rounds again on some of the rows, and returns the messages and final weights; None if not tried.
+        Runs a few rounds again on some of the rows, and returns the messages and final weights; None if not tried.
     known
         Half of the rows, drawn by the audit, with answers that attackers may know.
     rows

@@ -29,7 +29,7 @@ from evenhand.training.vertical import train_together
 from evenhand.training.vertical_steps import train_as_dealer, train_as_party, train_as_server
 from evenhand.vertical.problem import PartyColumns, PartyData, ServerData
 
-ROUNDS_AGAIN: Final = 2
+ROUNDS_AGAIN: Final = 8
 """Rounds of a run that is repeated without a person."""
 
 
@@ -46,7 +46,7 @@ def audit_input(
     Between organisations, parties score the rows together after training. So this exchange is part of every audit.
     """
     columns = {party.name: party.matrix for party in parties}
-    # Encrypted, 33 more runs take too long. A passive party receives the same numbers as at "dealer".
+    # Encrypted, 25 more runs take too long. A passive party receives the same numbers as at "dealer".
     once = terms.job.label_privacy is not None or terms.job.protection == "encrypted"
     found = AuditInput.of(transcript, parties, labels, sensitive, models, terms)
     return replace(
@@ -82,7 +82,9 @@ def _again(
         """Run on some of the rows; there is nothing to return if a guard refuses the rows."""
         transcript = listening()
         known = LabelledRows(labels[kept], None if sensitive is None else sensitive[kept].reset_index(drop=True))
-        short = replace(terms, job=replace(terms.job, max_rounds=ROUNDS_AGAIN), n_rows=int(kept.sum()))
+        short = replace(
+            terms, job=replace(terms.job, max_rounds=min(ROUNDS_AGAIN, terms.job.max_rounds)), n_rows=int(kept.sum())
+        )
         data = {
             one.name: PartyData(one.matrix[kept], known=known if one.active else None, categorical=one.categorical)
             for one in parties
