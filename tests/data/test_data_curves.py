@@ -139,3 +139,8 @@ def test_curves_learn_what_a_straight_line_cannot() -> None:
     encoded = [PartyEncoder(numbers="curves").fit_transform(one) for one in tables]
     curved = VerticalClassifier(random_state=0).fit(encoded, labels)
     assert curved.score(encoded, labels) > straight.score(tables, labels) + 0.1
+
+
+def test_an_encoder_prints_what_was_given() -> None:
+    assert repr(PartyEncoder()) == "PartyEncoder()"
+    assert repr(PartyEncoder(numbers="curves", max_levels=9)) == "PartyEncoder(max_levels=9, numbers='curves')"

@@ -98,6 +98,11 @@ class PartyEncoder:
         """The parameters of the encoder."""
         return {"scale": self.scale, "as_is": self.as_is, **vars(self.rules)}
 
+    def __repr__(self) -> str:
+        usual = {"scale": True, "as_is": False, **vars(Rules())}
+        given = (f"{name}={value!r}" for name, value in self.settings.items() if value != usual[name])
+        return f"{type(self).__name__}({', '.join(given)})"
+
     def unfitted(self, **changed: Any) -> Self:
         """Return a new encoder with the same parameters, or some changed, that has learned nothing."""
         return type(self)(**{**self.settings, **changed})
