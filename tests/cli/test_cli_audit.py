@@ -62,9 +62,9 @@ def test_a_plan_between_organisations_names_the_dealer(here: Any, tmp_path: Path
     done = here("audit", "--plan", job)
     assert (done.returncode, done.stderr) == (0, "")
     assert "notary would receive:" in done.stdout
-    assert "joining, by shop, phone, server" in done.stdout
+    assert "joining, by shop, phone" in done.stdout
     assert "fully-blinded-ids, by" in done.stdout
-    assert "partial-scores, by bank, shop, phone" in done.stdout
+    assert "masked-partial-scores, by shop, phone" in done.stdout
     assert "  derivative, by" not in done.stdout
 
 

@@ -54,7 +54,7 @@ def asked(paths: dict[str, Path], runs: Path, ids: list[str]) -> dict[str, Any]:
         return lambda _: answering_program(*asked_run(runs / name / "first"), question, own, paths[name].parent)
 
     def server(_: Site) -> Any:
-        return asking_program(*asked_run(runs / "server" / "first"), question)
+        return asking_program(*asked_run(runs / "server" / "first"), question, paths["identity"])
 
     with one_blas_thread():
         return run_sites({"server": server, **{name: party(name) for name in PARTIES}}, Network(0.1))

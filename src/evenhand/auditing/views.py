@@ -62,6 +62,7 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     vfb2.CHANCES.kind: {"chances": "joint"},
     JOINT_SCORES.kind: {"scores": "joint"},
     protected.MASKED.kind: {"words": "words"},
+    protected.MASKED_PARTIAL_SCORES.kind: {"words": "words"},
     protected.HIDDEN_COLUMNS.kind: {"words": "words"},
     protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},

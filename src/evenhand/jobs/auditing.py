@@ -46,7 +46,14 @@ from evenhand.training.auditing import audit_input
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_sources import Alignment, EncodedColumns, HeldLabels
-from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps, steps_together
+from evenhand.training.vertical_steps import (
+    TrainedParty,
+    TrainedServer,
+    dealer_steps,
+    party_steps,
+    server_steps,
+    steps_together,
+)
 
 Own = TypeVar("Own")
 REPEATS: Final = 1e-6
@@ -210,19 +217,27 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
     if between is None:
         return train_together(Together(steps_together(draft, rows, alignment)), runtime="messages").transcript
     server = server_steps(draft, rows[alignment.holder], alignment)
-    steps: dict[str, Steps[Any]] = {SERVER: _then_score(server, scoring_server(between, REHEARSED_ROWS))}
+    steps: dict[str, Steps[Any]] = {SERVER: _then_score(server, lambda end: _scores(between, end))}
     for name, own in rows.items():
         party = party_steps(name, draft, own, alignment)
-        steps[name] = _then_score(party, partial(scoring_party, between, name, matrix=own.matrix))
+        steps[name] = _then_score(party, partial(_own_scores, between, name, own.matrix))
     if draft.dealer is not None:
         steps[draft.dealer] = dealer_steps(draft.dealer, draft)
     return train_together(Together(steps), runtime="messages").transcript
 
 
-def _then_score(steps: Steps[Any], role: Role | Callable[..., Role]) -> Steps[Any]:
+def _scores(job: FederationJob, end: TrainedServer) -> Role:
+    return scoring_server(job, REHEARSED_ROWS, end.terms, end.session)
+
+
+def _own_scores(job: FederationJob, name: str, matrix: Array, end: TrainedParty) -> Role:
+    return scoring_party(job, name, end.model, matrix, end.terms, end.session)
+
+
+def _then_score(steps: Steps[Any], role: Callable[[Any], Role]) -> Steps[Any]:
     """Append the steps that measure the trained model, as in jobs between organisations."""
     end = yield from steps
-    yield role if isinstance(role, Role) else role(model=end.model)
+    yield role(end)
     return end
 
 

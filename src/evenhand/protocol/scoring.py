@@ -14,7 +14,7 @@ import numpy.typing as npt
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.protocol.asking import Answers
-from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Direction
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Coverage, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends
 
@@ -23,11 +23,12 @@ PARTIAL_SCORES = Schema(
     {"scores": Field("f8", ("rows",))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "To the server, in the clear at every protection level: the contribution of the party's columns to "
-        "the score of each common row, held-out rows included. Rows with equal columns have equal scores. One "
-        "number a row; as many such vectors as the party has columns, each under other weights, would reveal "
-        "its rows."
+        "To the server: the contribution of the party's columns to the score of each common row, held-out rows "
+        "included. Rows with equal columns have equal scores. At protection none it is sent as it is. At every other "
+        "level it is sent behind masks, and the server learns the sum over the passive parties; with a single "
+        "passive party, the sum is its own contribution."
     ),
+    coverage=Coverage(summed=True),
 )
 SIDES = Schema(
     "sides",

@@ -21,9 +21,9 @@ from evenhand.vertical import finishing
 from evenhand.vertical.protected import messages as protected
 
 _LAYERS: Final[dict[tuple[Split, Protection], tuple[Vocabulary, ...]]] = {
-    ("vertical", "masked"): (protected.MASKS,),
-    ("vertical", "dealer"): (protected.MASKS, protected.SHARES, protected.TRIPLES),
-    ("vertical", "encrypted"): (protected.MASKS, protected.SHARES, protected.CIPHERTEXTS),
+    ("vertical", "masked"): (protected.MASKS, protected.CLOSING),
+    ("vertical", "dealer"): (protected.MASKS, protected.CLOSING, protected.SHARES, protected.TRIPLES),
+    ("vertical", "encrypted"): (protected.MASKS, protected.CLOSING, protected.SHARES, protected.CIPHERTEXTS),
     ("horizontal", "masked"): (masked.VOCABULARY,),
 }
 """Messages of the layers that protect a solver's roles."""
@@ -82,7 +82,7 @@ def vocabularies() -> list[Vocabulary]:
     found = [
         *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, agree.VOCABULARY, key_exchange.VOCABULARY),
         *(one.vocabulary for one in solvers if one.split == "vertical"),
-        *(protected.MASKS, protected.SHARES, protected.TRIPLES, protected.CIPHERTEXTS, finishing.VOCABULARY),
+        *(protected.MASKS, protected.CLOSING, protected.SHARES, protected.TRIPLES, protected.CIPHERTEXTS, finishing.VOCABULARY),
         *(one.vocabulary for one in solvers if one.split == "horizontal"),
         masked.VOCABULARY,
         *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CHECKPOINTING, resuming.VOCABULARY),

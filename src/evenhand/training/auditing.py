@@ -17,6 +17,7 @@ from evenhand.errors import DataError
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
+from evenhand.privacy.key_exchange import agree_here
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
@@ -28,6 +29,7 @@ from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_steps import train_as_dealer, train_as_party, train_as_server
 from evenhand.vertical.problem import PartyColumns, PartyData, ServerData
+from evenhand.vertical.protected import build as protected
 
 ROUNDS_AGAIN: Final = 8
 """Rounds of a run that is repeated without a person."""
@@ -70,6 +72,11 @@ def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mappin
         else:
             others = [one for one in models if one != holder]
             roles.append(ScoreParty(name, scores, model.sides(columns[name]), name, routes.scores, others))
+    if terms.only_sums:
+        keys = agree_here(tuple(terms.participants), terms.digest)
+        masked = [protected.scoring_party(terms, role, keys[role.name]) for role in roles]
+        InProcess([protected.scoring_server(terms, terms.n_rows, keys[SERVER]), *masked], transcript=transcript).run()
+        return transcript.messages or ()
     server = ScoreServer(terms.names, terms.n_rows, holder if isinstance(routes, Routes) else None)
     InProcess([server, *roles], transcript=transcript).run()
     return transcript.messages or ()

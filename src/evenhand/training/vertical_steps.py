@@ -81,18 +81,20 @@ class VerticalTraining(Training):
 
 
 class TrainedParty(NamedTuple):
-    """Result of a party after training."""
+    """Result of a party after training, and its secrets if it scores rows behind masks."""
 
     terms: VerticalTerms
     model: Scorer
+    session: Session | None = None
 
 
 class TrainedServer(NamedTuple):
-    """Result of the server after training: the terms, the solver's server, and the key of randomised responses."""
+    """Result of the server after training; `key` is that of randomised responses."""
 
     terms: VerticalTerms
     server: Server
     key: AnswerKey
+    session: Session | None = None
 
 
 def train_as_party(
@@ -110,7 +112,7 @@ def train_as_party(
     model: Scorer = yield VerticalTraining(terms, name, own)
     if truth is not None and terms.job.finishes:
         yield FinishParty(terms, model, truth)
-    return TrainedParty(terms, model)
+    return TrainedParty(terms, model, own.session)
 
 
 def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> Steps[TrainedServer]:
@@ -120,7 +122,7 @@ def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> St
     server: Server = yield VerticalTraining(terms, SERVER, own)
     if terms.job.finishes:
         yield FinishServer(terms, server.present().scores)
-    return TrainedServer(terms, server, key)
+    return TrainedServer(terms, server, key, own.session)
 
 
 def train_as_dealer(terms: VerticalTerms, name: str, session: Session | None = None) -> Steps[None]:

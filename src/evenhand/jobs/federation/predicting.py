@@ -17,14 +17,17 @@ from pydantic import Field
 from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
-from evenhand.jobs.federation.files import FederationJob, PartyFile, parse_federation_job
-from evenhand.jobs.federation.sites import draft_terms, scoring_party, scoring_server
+from evenhand.jobs.federation.checkpointing import new_attempt
+from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, parse_federation_job
+from evenhand.jobs.federation.sites import draft_terms, joint_scores, scoring_party, scoring_server
 from evenhand.jobs.parsing import Strict
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import party_encoder, party_model
+from evenhand.privacy.key_exchange import KeyParty, KeyServer, Session
 from evenhand.protocol.asking import AskedParty, AskServer
-from evenhand.protocol.terms import Terms
+from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import parse_json
@@ -64,19 +67,39 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
     return folder, job
 
 
-def asking_program(folder: RunFolder, job: FederationJob, question: Question) -> Program[dict[str, Any]]:
-    """Run the server's steps; return a score for each row, or None if a party does not have the row."""
-    names = job.parties
-    yield from offer(draft_terms(job))
+def asking_program(
+    folder: RunFolder, job: FederationJob, question: Question, identity: Path | None = None
+) -> Program[dict[str, Any]]:
+    """Run the server's steps; return a score for each row, or None if a party does not have the row.
+
+    Parameters
+    ----------
+    identity
+        Folder of the server's own identity; None is that of its start-up kit.
+    """
+    names, terms = job.parties, draft_terms(job)
+    yield from offer(terms)
+    session = yield from _session(SERVER, terms, question, identity_folder(identity, folder.path))
     sums, scores = np.array(question.sums, dtype=np.int64), np.full(len(question.sums), np.nan)
     for first in range(0, len(sums), BATCH):
         asked = AskServer(names, question.kind, sums[first : first + BATCH])
         yield asked
-        scoring = scoring_server(job, len(asked.places))
+        scoring = scoring_server(job, len(asked.places), terms, session)
         yield scoring
-        scores[first + asked.places] = scoring.scores
+        scores[first + asked.places] = joint_scores(scoring)
     told = [None if np.isnan(one) else float(one) for one in scores]
     return {"scores": told, "labels": folder.labels}
+
+
+def _session(name: str, terms: VerticalTerms, question: Question, identity: Path | None) -> Program[Session | None]:
+    """Agree on keys where parties send their scores behind masks. Every question has new ones."""
+    if not terms.only_sums:
+        return None
+    attempt = new_attempt(name, identity, None, f"predict {question.run}")
+    kind = KeyServer if name == SERVER else KeyParty
+    keys = kind(attempt, tuple(terms.participants), terms.digest)
+    yield keys
+    return keys.session
 
 
 @dataclass(frozen=True)
@@ -101,6 +124,7 @@ def answering_program(
     """Run a party's steps; its policy decides on the terms, as before training."""
     name = own.party.name
     accepted = yield from enrolled(name, draft_terms(job), own.policy.to_policy(), on_terms)
+    session = yield from _session(name, accepted, question, identity_folder(own.identity, base))
     if name == accepted.dealer:
         return Answered(question.run, 0)
     with naming(f"party {name!r}"):
@@ -121,9 +145,9 @@ def answering_program(
         policy.admit(asked, before)
         write_bytes(counted, json.dumps({"people": before + asked}).encode(), private=True)
 
-    for _ in range(question.batches):
+    for batch in range(question.batches):
         asked = AskedParty(name, table.known.index, among, admit)
         yield asked
         people += len(asked.rows)
-        yield scoring_party(job, name, model, matrix[asked.rows])
+        yield scoring_party(job, name, model, matrix[asked.rows], accepted, session, batch)
     return Answered(question.run, people)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Matrix
+from evenhand.arrays import Array, Matrix
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError
@@ -27,8 +27,9 @@ from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_part
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
+from evenhand.privacy.key_exchange import Session
 from evenhand.protocol.align import id_sums
-from evenhand.protocol.roles import SERVER
+from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
@@ -41,6 +42,8 @@ from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
 from evenhand.training.vertical_sources import Alignment
 from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps
+from evenhand.vertical.protected import build as protected
+from evenhand.vertical.protected.layer import innermost
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +107,10 @@ def party_program(
         on_terms=on_terms,
     )
     folder = identity_folder(own.identity, base)
-    terms, model = yield from alone(
+    terms, model, session = yield from alone(
         steps, training_runner(checkpoints), partial(new_attempt, name, folder, checkpoints, run)
     )
-    yield scoring_party(job, name, model, rows.matrix)
+    yield scoring_party(job, name, model, rows.matrix, terms, session)
     require_unchanged({rows.owner: rows.seen})
     return PartyEnd(name, terms, rows.encoder, model, rows.index)
 
@@ -140,13 +143,13 @@ def server_program(
     steps = server_steps(draft_terms(job), rows, alignment_of(job))
     folder = identity_folder(identity, base)
     attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
-    terms, server, key = yield from alone(steps, training_runner(checkpoints), attempt)
+    terms, server, key, session = yield from alone(steps, training_runner(checkpoints), attempt)
     told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
     # Release the solver's server: it holds large arrays that are no longer needed.
     del server
-    scoring = scoring_server(job, len(rows.test))
+    scoring = scoring_server(job, len(rows.test), terms, session)
     yield scoring
-    scores = scoring.scores
+    scores = joint_scores(scoring)
     del scoring
     trained_with = messages_of(transcript(), checkpoints)
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
@@ -192,13 +195,32 @@ def _check_weight(job: FederationJob, own: PartyFile) -> None:
         )
 
 
-def scoring_server(job: FederationJob, n_rows: int) -> ScoreServer:
-    """Return the server's role in scoring."""
+def scoring_server(job: FederationJob, n_rows: int, terms: VerticalTerms, session: Session | None) -> Role:
+    """Return the server's role in scoring; where the terms have masks, only sums over passive parties arrive."""
+    if terms.only_sums:
+        return protected.scoring_server(terms, n_rows, session)
     return ScoreServer(job.parties, n_rows, job.holder if job.crosses_trees else None)
 
 
-def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) -> ScoreParty:
+def joint_scores(scoring: Role) -> Array:
+    """Return the sum of all parties' scores after scoring."""
+    server = innermost(scoring)
+    assert isinstance(server, ScoreServer)
+    return server.scores
+
+
+def scoring_party(
+    job: FederationJob,
+    name: str,
+    model: Scorer,
+    matrix: Matrix,
+    terms: VerticalTerms,
+    session: Session | None,
+    batch: int = 0,
+) -> Role:
     """Return a party's role in scoring; only the label holder can evaluate trees that cross parties."""
+    if terms.only_sums:
+        return protected.scoring_party(terms, ScoreParty(name, model.predict(matrix)), session, batch)
     if not job.crosses_trees:
         return ScoreParty(name, model.predict(matrix))
     assert isinstance(model, TreesModel)

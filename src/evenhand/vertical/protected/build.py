@@ -7,22 +7,27 @@ from typing import Final
 
 from evenhand.errors import InputError
 from evenhand.privacy.key_exchange import Session
+from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import SERVER, Role
+from evenhand.protocol.scoring import VOCABULARY as SCORING
+from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.dealing import DealerRole, DealtParty, DealtServer
 from evenhand.vertical.protected.guarding import check_columns
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
+from evenhand.vertical.protected.messages import CLOSING
 from evenhand.vertical.server import Server
 
 _TOGETHER: Final = "together"
+_SCORING: Final = Vocabulary(*SCORING, *CLOSING)
 
 
 def protected_server(terms: VerticalTerms, own: ServerData, solver: Solver[Server, Party]) -> Role:
     """Return the server's role in its layers. The solver sees all passive parties as one."""
     holder, members = terms.active[0], terms.passive
-    together = _TOGETHER if holder != _TOGETHER else f"{_TOGETHER} "
+    together = _together(terms)
     session = _session_of(SERVER, own.session)
     inner: Role = solver.server(replace(terms, participants={holder: "active", together: "passive"}), own)
     if terms.job.protection == "dealer":
@@ -42,12 +47,39 @@ def protected_party(terms: VerticalTerms, name: str, own: PartyData, solver: Sol
     return MaskedParty(inner, terms.passive, session, terms.digest)
 
 
+def scoring_server(terms: VerticalTerms, rows: int, session: Session | None) -> Role:
+    """Return the server's role in scoring common rows where only sums arrive; `innermost` of it has the scores."""
+    scores = ScoreServer((terms.active[0], _together(terms)), rows)
+    role = TogetherServer(scores, terms.passive, _together(terms), _session_of(SERVER, session), CLOSING)
+    role.vocabulary = _SCORING
+    return role
+
+
+def scoring_party(terms: VerticalTerms, scores: ScoreParty, session: Session | None, batch: int = 0) -> Role:
+    """Return a party's role in scoring common rows: a passive party sends its scores behind masks.
+
+    Parameters
+    ----------
+    batch
+        Number of the exchange in the session. Each has its own masks.
+    """
+    context = f"scores {batch} {terms.digest}"
+    role = MaskedParty(scores, terms.passive, _session_of(scores.name, session), context, CLOSING)
+    role.vocabulary = _SCORING
+    return role
+
+
 def dealer(terms: VerticalTerms, session: Session | None) -> DealerRole:
     """Return the role of the third party, which has no data."""
     name = _dealer_of(terms)
     role = DealerRole(name, terms, _session_of(name, session))
     role.round_limit = terms.job.max_rounds
     return role
+
+
+def _together(terms: VerticalTerms) -> str:
+    """Return the name that stands for all passive parties."""
+    return _TOGETHER if terms.active[0] != _TOGETHER else f"{_TOGETHER} "
 
 
 def _session_of(name: str, session: Session | None) -> Session:

@@ -18,13 +18,16 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import ROW_BITS, decode, decode_wide, encode, encode_wide
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.pairwise import Words
-from evenhand.protocol.messages import Message, Schema, as_bytes
+from evenhand.protocol.messages import Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends
+from evenhand.protocol.scoring import PARTIAL_SCORES
 from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.protected.layer import Layer, readdressed
-from evenhand.vertical.protected.messages import MASKED, MASKS, SHARES
+from evenhand.vertical.protected.messages import MASKS, SHARES
 
-SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in (*VOCABULARY, *SHARES) if one.coverage.summed}
+SUMMED: Final[Mapping[str, Schema]] = {
+    one.kind: one for one in (*VOCABULARY, *SHARES, PARTIAL_SCORES) if one.coverage.summed
+}
 """Kinds of messages that are summed."""
 _PIECE: Final = 1 << 15
 """Number of per-row values that are converted to fixed point at a time."""
@@ -98,12 +101,17 @@ class MaskedParty(Layer):
         The party's secrets in this attempt. A resumed run has another session, so no mask is used twice.
     context
         Digest of the terms.
+    own
+        The one kind of message that carries masked words: scores after training have one of their own, so that they
+        can arrive while others still train.
     """
 
     state_fields: ClassVar = {"number": int}
 
-    def __init__(self, inner: Role, members: Sequence[str], session: Session, context: str) -> None:
-        super().__init__(inner, MASKS)
+    def __init__(
+        self, inner: Role, members: Sequence[str], session: Session, context: str, own: Vocabulary = MASKS
+    ) -> None:
+        super().__init__(inner, own)
         self.members = tuple(members)
         self._tag = session.tag
         self._masks = session.masks(f"sums {context}", members) if self._masking else None
@@ -134,7 +142,8 @@ class MaskedParty(Layer):
         integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
         body = {"session": self._tag, "number": self.number, "integers": integers, "words": words.view(np.int64)}
         self.number += 1
-        return MASKED.message(self.name, SERVER, kind=as_bytes(message.kind), **body).hiding([message])
+        (schema,) = self._own
+        return schema.message(self.name, SERVER, kind=as_bytes(message.kind), **body).hiding([message])
 
     def ended(self) -> Sends:
         self._masks = None
@@ -157,8 +166,10 @@ class TogetherServer(Layer):
 
     state_fields: ClassVar = {"_sums": dict[int, _Sum], "_told": dict[str, int]}
 
-    def __init__(self, inner: Role, members: Sequence[str], together: str, session: Session) -> None:
-        super().__init__(inner, MASKS)
+    def __init__(
+        self, inner: Role, members: Sequence[str], together: str, session: Session, own: Vocabulary = MASKS
+    ) -> None:
+        super().__init__(inner, own)
         self.members, self.together, self._tag = tuple(members), together, session.tag
         self._sums: dict[int, _Sum] = {}
         self._told: dict[str, int] = dict.fromkeys(members, 0)

@@ -27,6 +27,16 @@ JOINING = Schema(
     direction=Direction("passive party", "dealer"),
     reveals="To the dealer, which has no data: the sender's number of columns.",
 )
+MASKED_PARTIAL_SCORES = Schema(
+    "masked-partial-scores",
+    MASKED.fields,
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "After training: one party's partial-scores in fixed point, behind masks that cancel in the sum over all passive "
+        "parties. The server learns the sum of their contributions to the score of each row. With a single passive "
+        "party, the sum is its own contribution."
+    ),
+)
 REPEATABLE = (2, 8)
 """Exchanges that fail their range check are repeated; a party counts rounds and repetitions itself (`sharing.py`)."""
 HIDDEN_COLUMNS = Schema(
@@ -165,6 +175,7 @@ BLINDED_SUMS = Schema(
 )
 
 MASKS = Vocabulary(MASKED, title="Vertical: masked sums")
+CLOSING = Vocabulary(MASKED_PARTIAL_SCORES, title="After training: masked scores")
 SHARES = Vocabulary(SHARED_DIRECTION, WEIGHT_SHARE, title="Vertical: shared weights")
 TRIPLES = Vocabulary(
     JOINING,
@@ -178,4 +189,4 @@ TRIPLES = Vocabulary(
 CIPHERTEXTS = Vocabulary(
     ENCRYPTION_KEY, ENCRYPTED_DERIVATIVE, ENCRYPTED_PRODUCTS, BLINDED_SUMS, title="Vertical: encrypted products"
 )
-VOCABULARY = Vocabulary(*MASKS, *SHARES, *TRIPLES, *CIPHERTEXTS)
+VOCABULARY = Vocabulary(*MASKS, *CLOSING, *SHARES, *TRIPLES, *CIPHERTEXTS)
