@@ -197,4 +197,6 @@ def assert_alike(found: Any, expected: Any) -> None:
         for one, other in zip(found, expected, strict=True):
             assert_alike(one, other)
     else:
-        assert found == (pytest.approx(expected, rel=1e-9, abs=1e-9) if isinstance(expected, float) else expected)
+        assert found == (
+            pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True) if isinstance(expected, float) else expected
+        )

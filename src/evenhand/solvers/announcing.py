@@ -82,7 +82,14 @@ def vocabularies() -> list[Vocabulary]:
     found = [
         *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, agree.VOCABULARY, key_exchange.VOCABULARY),
         *(one.vocabulary for one in solvers if one.split == "vertical"),
-        *(protected.MASKS, protected.CLOSING, protected.SHARES, protected.TRIPLES, protected.CIPHERTEXTS, finishing.VOCABULARY),
+        *(
+            protected.MASKS,
+            protected.CLOSING,
+            protected.SHARES,
+            protected.TRIPLES,
+            protected.CIPHERTEXTS,
+            finishing.VOCABULARY,
+        ),
         *(one.vocabulary for one in solvers if one.split == "horizontal"),
         masked.VOCABULARY,
         *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CHECKPOINTING, resuming.VOCABULARY),
