@@ -73,7 +73,7 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
 
 def announced_for_scores() -> list[Vocabulary]:
     """Return the messages that are sent when a finished vertical run scores new rows."""
-    return [enrol.VOCABULARY, asking.VOCABULARY, scoring.VOCABULARY]
+    return [enrol.VOCABULARY, asking.VOCABULARY, scoring.VOCABULARY, protected.CLOSING]
 
 
 def vocabularies() -> list[Vocabulary]:

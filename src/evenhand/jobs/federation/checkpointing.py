@@ -21,8 +21,9 @@ from evenhand.runtime.identityfiles import AttemptFile, read_identity
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
 from evenhand.training.together import TrainingRunner, without_checkpoints, without_identity
+from evenhand.vertical.protected.messages import CLOSING
 
-_NOT_OF_TRAINING: Final = (CHECKPOINTING, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
+_NOT_OF_TRAINING: Final = (CHECKPOINTING, resuming.VOCABULARY, scoring.VOCABULARY, CLOSING, measuring.VOCABULARY)
 
 
 class CheckpointManager:

@@ -33,8 +33,8 @@ MASKED_PARTIAL_SCORES = Schema(
     direction=Direction("passive party", "server"),
     reveals=(
         "After training: one party's partial-scores in fixed point, behind masks that cancel in the sum over all "
-        "passive parties. The server learns the sum of their contributions to the score of each row. With a single passive "
-        "party, the sum is its own contribution."
+        "passive parties. The server learns the sum of their contributions to the score of each row. With a single "
+        "passive party, the sum is its own contribution."
     ),
 )
 REPEATABLE = (2, 8)

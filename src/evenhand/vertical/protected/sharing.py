@@ -116,7 +116,7 @@ class SharedParty(Party):
     """
 
     spare: ClassVar[int] = 0
-    state_fields: ClassVar = {"trail": Trail, "shares": Words, "number": int, "answered": int, "repeated": int}
+    state_fields: ClassVar = {"trail": Trail, "shares": Words, "number": int, "exchanged": int, "repeated": int}
     model: LinearModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData, level: Vocabulary) -> None:
@@ -140,7 +140,7 @@ class SharedParty(Party):
         start = np.vstack([model.weights, np.zeros((bands - 1, self.columns))])
         self.shares: Words = encode(start, DIRECTION_BITS)
         model.weights = decode(self.shares[0], DIRECTION_BITS)
-        self.number = self.answered = self.repeated = 0
+        self.number = self.exchanged = self.repeated = 0
 
     def _inverse(self, bands: int) -> Array:
         """(bands · m, m): H⁻¹ with the bound on the curvature, by bands of its spectrum."""
@@ -179,8 +179,8 @@ class SharedParty(Party):
             raise ProtocolError(f"{self.name} has answered number {self.number}; number {ask.number} is refused")
         again = tuple(trail.numbers[:-1]) == ask.kept and not trail.weights[-trail.bands :].any()
         most = self.terms.job.max_rounds + (1 if ask.last else 0)
-        if self.repeated >= MOST_REPEATED if again else self.answered >= most:
-            raise ProtocolError(f"{self.name} has answered {self.answered} exchanges, as many as the terms allow")
+        if self.repeated >= MOST_REPEATED if again else self.exchanged >= most:
+            raise ProtocolError(f"{self.name} has answered {self.exchanged} exchanges, as many as the terms allow")
         if ask.kept != tuple(trail.numbers) and not again:
             raise ProtocolError(f"{self.name}: the server counts other directions than it was given; refused")
         if not -32 <= ask.lengthen <= MOST_LENGTHENED or not 0 <= ask.scale <= 40:
@@ -201,7 +201,7 @@ class SharedParty(Party):
             self._drop_last()
             self.repeated += 1
         else:
-            self.answered += 1
+            self.exchanged += 1
         self.number, self.round = ask.number, ask.round
         pull = times(self.shares.T, self.grid.pull(trail.weights, self.terms.regulariser, ask.scale))
         slope = cut(slope + (pull << spare), self.grid.slope_cut + self.spare, first=False)
