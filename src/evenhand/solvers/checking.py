@@ -57,7 +57,8 @@ def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
         )
     solver.settings(job)
     if job.protection not in ("auto", *solver.protections):
-        choices = able("vertical", "protections", job.protection)
+        others = able("vertical", "protections", job.protection)
+        choices = f"solver {others}" if others else f"protection {' or '.join(map(repr, solver.protections))}"
         raise InputError(f"solver {job.solver!r} does not support protection {job.protection!r}; choose {choices}")
     if job.protection not in ("auto", "none") and (
         job.model != "linear" or job.options.get("pace", "exact") != "exact"
