@@ -22,6 +22,7 @@ from evenhand.cli import (
     doctor,
     federation,
     frontier,
+    identity,
     init,
     ledger,
     predict,
@@ -73,6 +74,7 @@ app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("ledger")(ledger.ledger)
 app.add_typer(federation.app, name="federation")
+app.add_typer(identity.app, name="identity")
 app.add_typer(data.app, name="data")
 
 
@@ -82,7 +84,7 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(part if part.startswith("\b") else " ".join(part.split()) for part in parts)
 
 
-for _group in (app, federation.app, data.app):
+for _group in (app, federation.app, identity.app, data.app):
     for _command in _group.registered_commands:
         if _command.callback is not None:
             _command.help = _unwrapped(_command.callback.__doc__ or "")
