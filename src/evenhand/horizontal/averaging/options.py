@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
+from pydantic import Field
+
+from evenhand.errors import InputError
 from evenhand.protocol.job import CheckedOptions, Count, Positive, Share, Whole
 from evenhand.protocol.terms import HorizontalTerms
 
@@ -72,6 +75,15 @@ class AveragingOptions(CheckedOptions):
         Participants measure the received model every `report_every` rounds, for the history. This costs one more pass
         over their rows (a quarter to a third of a FedAvg round). Zero never measures, not even for the certificate.
         None is 1, or zero if clients add noise, which covers updates and not measurements.
+    aggregation
+        How the server combines updates. ``"mean"`` weights them by numbers of rows, as published. ``"median"``,
+        ``"trimmed"`` and ``"clipped"`` count clients alike and bound what one dishonest client can do; see
+        `evenhand.horizontal.averaging.aggregation`. Under masks only ``"mean"`` and ``"clipped"`` are possible.
+    trim
+        For ``"trimmed"``: share of the clients that is left out at each end of every coordinate.
+    norm_bound
+        For ``"clipped"``: largest norm of a client's change of the weights. None is the median of all norms; under
+        masks it must be given.
     """
 
     batch_size: Count | None = 128
@@ -84,6 +96,9 @@ class AveragingOptions(CheckedOptions):
     participation: Share = 1.0
     dual_rows: Literal["all", "batches"] = "all"
     report_every: Whole | None = None
+    aggregation: Literal["mean", "median", "trimmed", "clipped"] = "mean"
+    trim: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.2
+    norm_bound: Positive | None = None
 
     def settings(self, round_number: int) -> RoundSettings:
         """Return the parameters of round t = 1, 2, ..."""
@@ -91,6 +106,15 @@ class AveragingOptions(CheckedOptions):
 
     def resolved(self, terms: HorizontalTerms) -> Self:
         """Return the options with numbers instead of ``"auto"``; clients resolve `local_epochs` themselves."""
+        if terms.only_sums and self.aggregation in ("median", "trimmed"):
+            raise InputError(
+                f"aggregation is {self.aggregation!r}, which needs single updates, but masks show sums only; choose "
+                "'clipped' with norm_bound, or protection 'none'"
+            )
+        if self.aggregation == "clipped" and terms.only_sums and self.norm_bound is None:
+            raise InputError("aggregation is 'clipped', and masks hide the norms of updates; give norm_bound")
+        if self.norm_bound is not None and self.aggregation != "clipped":
+            raise InputError("norm_bound is given; it needs aggregation 'clipped'")
         on_tables = terms.job.model in ("linear", "mlp")
         found = self.for_tables(terms) if on_tables else self.for_networks()
         open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]

@@ -5,7 +5,8 @@ Round:
 1. The server draws participants and sends them the weights w, the running statistics and the multipliers λ.
 2. Each participant trains from there on its own rows. It answers with the changes and with its number of rows n_i.
 3. Every `report_every` rounds it also sends sums of loss and constraint measures, for the history.
-4. The server adds the average of the changes, weighted by n_i, and projects λ. It solves nothing.
+4. The server adds the average of the changes, weighted by n_i, and projects λ. It solves nothing. Other rules than the
+   average are in `aggregation.py`.
 5. It stops after `max_rounds` rounds; there is no tolerance. The closing exchange of `server.py` follows.
 
 Methods differ in what clients minimise (their formulation) and in the steps of each round (their options).
@@ -21,6 +22,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.horizontal.averaging.aggregation import aggregate, check_length
 from evenhand.horizontal.averaging.client import ClosingClient, Learner
 from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
@@ -29,7 +31,7 @@ from evenhand.horizontal.averaging.server import ClosingServer
 from evenhand.horizontal.problem import ModelStart, Single, UpdateMechanism, noise_shares
 from evenhand.horizontal.seeds import generator, secret_generator
 from evenhand.horizontal.summaries import SliceMeans
-from evenhand.privacy.mechanism import ClippedGaussian
+from evenhand.privacy.mechanism import ClippedGaussian, clipped
 from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
@@ -54,6 +56,7 @@ class AveragingServer(ClosingServer):
     ) -> None:
         super().__init__(terms, means, formulation, network, start, assessing=report_every > 0)
         self.options = options
+        self.only_sums = terms.only_sums
         self.report_every = report_every
         self.participants: tuple[str, ...] = ()
 
@@ -114,10 +117,20 @@ class AveragingServer(ClosingServer):
     def average(self) -> None:
         updates = self.answers.of(UPDATE.kind)
         self.effort += float(len(updates) * self.weights.size)
-        shares = self.shares(updates)
-        self.weights = moved(self.weights, shares, updates, "weights")
-        self.statistics = moved(self.statistics, shares, updates, "statistics")
-        change = sum(shares[name] * body["multipliers"] for name, body in updates.items())
+        shares, rule = self.shares(updates), self.options.aggregation
+        if rule == "mean" or self.only_sums:
+            before = self.weights
+            self.weights = moved(before, shares, updates, "weights")
+            self.statistics = moved(self.statistics, shares, updates, "statistics")
+            change = sum(shares[name] * body["multipliers"] for name, body in updates.items())
+            if rule == "clipped":
+                rows = sum(int(body["rows"]) for body in updates.values())
+                check_length((self.weights - before).astype(np.float64), self.options.norm_bound, rows, len(updates))
+        else:
+            found = aggregate(rule, list(updates.values()), self.options.trim, self.options.norm_bound)
+            self.weights = (self.weights + found["weights"]).astype(np.float32)
+            self.statistics = (self.statistics + found["statistics"]).astype(np.float32)
+            change = found["multipliers"]
         self.multipliers = self.formulation.multipliers.project(self.multipliers + change)
 
     def shares(self, updates: Mapping[str, Body]) -> dict[str, float]:
@@ -259,6 +272,8 @@ class AveragingClient(ClosingClient):
     def _update(self, request: TrainRequest, trained: Trained) -> Message:
         change = np.concatenate([trained.weights - request.weights, trained.statistics - request.statistics])
         multipliers = self._ascent(trained.values)
+        if self.options.norm_bound is not None:
+            change = clipped(change.astype(np.float64), self.options.norm_bound).astype(np.float32)
         if self.update_noise is not None:
             # Running statistics are means over the client's rows and need protection as much as weights do.
             asked = (request.weights, request.statistics, request.multipliers)
@@ -268,12 +283,14 @@ class AveragingClient(ClosingClient):
 
     def update(self, weights: Single, statistics: Single, multipliers: Array) -> Message:
         """Return the message with the changes."""
+        # If noise is shared among clients, a client with a larger weight would need more of it. Robust rules count
+        # clients alike, because a number of rows is the client's own word.
+        alike = noise_shares(self.update_noise) > 1 or self.options.aggregation != "mean"
         return UPDATE.message(
             self.name,
             SERVER,
             round=self.round,
-            # If noise is shared among clients, a client with a larger weight would need more of it.
-            rows=1 if noise_shares(self.update_noise) > 1 else self.learner.n_rows,
+            rows=1 if alike else self.learner.n_rows,
             weights=weights,
             statistics=statistics,
             multipliers=multipliers,
