@@ -5,7 +5,7 @@ SLSQP finds on the pooled rows, with the gap within 0.001 of ε (`subspace_round
 columns; those *to the stop* are of runs at the default tolerance. *Time* is that of whole runs on Adult at the default
 tolerance: unprotected, in sums, and with products of fixed point in the clear, by a dealer's triples, and encrypted;
 process time, taken in turns in one process, where the work of all parties adds up. Categories of fewer than five rows
-are left out there, as the guards ask. *Attacks* are those of `evenhand audit`.
+are left out there, as the guards ask.
 
     python benchmarks/protection.py [--source FOLDER]
 """
@@ -24,8 +24,6 @@ from rich.filesize import decimal
 from rich.table import Table
 from subspace_rounds import arrival, optimum, with_gap
 
-from evenhand.auditing.vertical import audit_vertical
-from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job, Protection
 from evenhand.runtime.inprocess import InProcess
@@ -113,30 +111,6 @@ def times(console: Console, source: Path | None, repeats: int = 3) -> None:
     console.print("Wanted: dealer at most 5 times masked; encrypted at most three minutes of process time")
 
 
-def attacks(console: Console, source: Path | None) -> None:
-    """Ten rounds on Adult, attacked from everybody's place by the audit."""
-    given = without_rare(problem("adult", source, SEEDS[0]))
-    table = Table("protection", "passive parties: labels (AUC)", "their floors", "server: R² of columns", "its floors")
-    for level in ("none", "masked", "dealer"):
-        job = job_with(level, tol=0.0, max_rounds=10)  # type: ignore[arg-type]
-        terms = Holdings.of(job, given.parties, given.labels, given.sensitive).terms
-        run = train_vertical(job, given.parties, given.labels, given.sensitive, transcript=listening())
-        scene = AuditInput.of(run.transcript, given.parties, given.labels, given.sensitive, run.models, terms)
-        found = audit_vertical(scene).findings
-        cells = [level]
-        for target, measure in (("each person's label", "AUC"), ("the columns of", "R²")):
-            best: dict[tuple[str, str], tuple[float, float]] = {}
-            for one in found:
-                if one.target.startswith(target) and one.measure == measure:
-                    this = (one.value.value, one.floors["half known"])
-                    best[one.who, one.target] = max(this, best.get((one.who, one.target), this))
-            for place in (0, 1):
-                values = [pair[place] for pair in best.values()]
-                cells.append(f"{min(values):.3f} to {max(values):.3f}" if values else "nothing to attack")
-        table.add_row(*cells)
-    console.print(table)
-
-
 def without_rare(given: Problem) -> Problem:
     """Columns of a category that few rows have, left out."""
     parties = []
@@ -152,7 +126,6 @@ def main() -> None:
     rounds(console, source)
     stops(console, source)
     times(console, source)
-    attacks(console, source)
 
 
 if __name__ == "__main__":
