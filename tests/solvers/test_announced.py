@@ -149,6 +149,6 @@ def test_resuming_and_questions_about_new_people_are_announced(tmp_path: Path) -
     assert {schema.kind for schema in (*resuming.CHECKPOINTING, *resuming.VOCABULARY)} <= kinds
     asked = kinds_in(notice(job, "shop", terms, scores=True))
     assert asked == {"offer", "accepted", "refused", "outcome", "asked", "held", "taken"} | {
-        *("partial-scores", "sides", "scored")
+        *("partial-scores", "masked-partial-scores", "sides", "scored")
     }
     assert asked < {schema.kind for vocabulary in announced_for_scores() for schema in vocabulary}

@@ -135,11 +135,7 @@ Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
 """Protection levels, weakest first; ``"auto"`` is the solver's choice."""
 EXPERIMENTAL: Final[Mapping[str, str]] = {
-    "dealer": "passive parties receive exact sums of labels, and a party with sparse columns can recover every label",
-    "encrypted": (
-        "the server can read whole columns of a party from the noise of the ciphertexts, and a party with sparse "
-        "columns can recover every label"
-    ),
+    "encrypted": "it is not yet built on shared weights, and no solver takes it at present",
 }
 """What needs ``allow_experimental``, and the known attack on it. An entry goes when its attack fails."""
 
