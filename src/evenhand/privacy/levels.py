@@ -24,7 +24,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class Dealer:
-    """Passive parties receive sums over rows instead of ν: a third party without data deals random triples.
+    """Passive parties hold their weights in shares: a third party without data deals random triples.
 
     Vertical only. In one process the dealer is simulated.
 
@@ -39,9 +39,7 @@ class Dealer:
 
 @dataclass(frozen=True)
 class Encrypted:
-    """Passive parties receive sums over rows instead of ν: derivatives travel encrypted. Vertical only.
-
-    It needs no third party, but the ``encrypted`` extra and more time.
+    """The same without a third party, under encryption. No solver takes it at present. Vertical only.
 
     Parameters
     ----------
