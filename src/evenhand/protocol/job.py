@@ -135,6 +135,10 @@ Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
 """Protection levels, weakest first; ``"auto"`` is the solver's choice."""
 EXPERIMENTAL: Final[Mapping[str, str]] = {
+    "dealer": (
+        "after a run of a single step, a party's own weights give it exact sums of labels, and one with sparse columns "
+        "can recover labels"
+    ),
     "encrypted": "it is not yet built on shared weights, and no solver takes it at present",
 }
 """What needs ``allow_experimental``, and the known attack on it. An entry goes when its attack fails."""
