@@ -37,7 +37,7 @@ def arrive(site: Endpoint, number: int, kind: str, size: int = MEGABYTE) -> None
 
 
 def kept(site: Endpoint) -> int:
-    early = site.ends["phone"].incoming._early.values()
+    early = site.ends["phone"].incoming.early.values()
     return sum(one.nbytes for one in (*site.waiting, *early))
 
 

@@ -218,7 +218,10 @@ class SharedParty(Party):
             self.shares = every
         self.effort += float((1 + 2 * bands) * self.words.size)
         words = np.concatenate([opened, inner + cross]).view(np.int64)
-        return [*sends, SHARED_DIRECTION.message(self.name, SERVER, number=ask.number, words=words)]
+        answer = SHARED_DIRECTION.message(self.name, SERVER, number=ask.number, words=words)
+        # What the sum of these words opens to: the party's policy applies to it.
+        inner_kind = GRADIENT_NORM.kind if ask.last else DIRECTION.kind
+        return [*sends, answer.hiding([Message(self.name, SERVER, inner_kind, {})])]
 
     def _drop_last(self) -> None:
         self.trail.drop_last()
