@@ -112,7 +112,7 @@ class Watched(GridPost):
     def _came_back(self, site: Site, reply: Message) -> None:
         assert not reply.has_error(), reply.error
         if end := value_in(reply.content, "end", bytes):
-            self.ends[self._under_way[reply.metadata.reply_to_message_id][0]] = end
+            self.ends[self._in_flight[reply.metadata.reply_to_message_id][0]] = end
         super()._came_back(site, reply)
 
 
@@ -159,7 +159,7 @@ def run_shops(tmp_path: Path, job: dict[str, Any], active: tuple[str, ...] = ("b
     text, runs = paths["job"].read_text(), tmp_path / "runs"
     # Where the labels are: on the machine of the bank, beside its own node, from a copy of its table.
     copy = servers_copy(paths["bank"])
-    server = server_app(text, asked, lambda: site_env(copy, str(runs / "bank")))
+    server = server_app(text, asked, lambda: site_env(copy, str(runs / "bank")), paths["identity"])
     client = client_app(text, partial(file_of, paths, runs))
     simulate(server, client, 4 if "notary" in paths else 3)
     return paths
@@ -215,7 +215,7 @@ def test_a_job_across_rows_ends_as_in_one_process(solver: str, tmp_path: Path, m
     paths = write_clinics(tmp_path / "sites", {"solver": solver, "max_rounds": 3, "constraint": fair})
     text, runs = paths["job"].read_text(), tmp_path / "runs"
     monkeypatch.setenv("EVENHAND_RUNS", str(runs / SERVER))
-    simulate(server_app(text, asked), client_app(text, partial(clinic_of, paths, runs)), 3)
+    simulate(server_app(text, asked, identity=paths["identity"]), client_app(text, partial(clinic_of, paths, runs)), 3)
     together = run_horizontal_job(read_job(paths["together"]), tmp_path / "sites", tmp_path / "run")  # type: ignore[arg-type]
     weights = state_bytes(together.folder.read_model("weights"))
     for name in CLIENTS:
@@ -227,7 +227,7 @@ def test_a_party_that_refuses_says_so_and_why_stays_with_it(tmp_path: Path) -> N
     with paths["shop"].open("a") as file:
         file.write('\n[policy]\nnever_send = ["direction"]\n')
     text, runs = paths["job"].read_text(), tmp_path / "runs"
-    server = server_app(text, asked, lambda: site_env(paths["bank"], str(runs / SERVER)))
+    server = server_app(text, asked, lambda: site_env(paths["bank"], str(runs / SERVER)), paths["identity"])
     with pytest.raises(RunError, match=r"shop: it stopped \(RunError\); see the log on its own console"):
         simulate(server, client_app(text, partial(file_of, paths, runs)), 3)
     assert "direction" not in {one["kind"] for one in side(tmp_path, "shop").read_lines("transcript.jsonl")}

@@ -101,7 +101,9 @@ def start(
         from evenhand.runtime.nvflare.running import RunningKit
     except ModuleNotFoundError as error:
         raise MissingExtraError("a federation", "nvflare") from error
-    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds), IDENTITY: str(kit.absolute() / FOLDER)}
+    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds)}
+    if (kit / FOLDER).is_dir():
+        settings[IDENTITY] = str(kit.absolute() / FOLDER)
     if party is not None:
         read_party(party)
         settings[PARTY_FILE] = str(party.absolute())

@@ -196,7 +196,7 @@ class PartyFile(Strict):
     """A participant's own file: its table, the table's columns, and its policy on jobs."""
 
     identity: str | None = key(
-        "Folder with this participant's identity, made by `evenhand identity make`; start-up kits have one.",
+        "Folder with this participant's identity, made by `evenhand identity make`. A start-up kit's own goes first.",
         "identity",
         None,
     )
@@ -342,8 +342,8 @@ def this_site() -> SiteEnv:
 
 
 def identity_folder(given: str | Path | None, base: Path) -> Path | None:
-    """Return the folder of a site's identity: the one its file names, or that of its start-up kit."""
-    found = given or os.environ.get(IDENTITY)
+    """Return the folder of a site's identity: that of its start-up kit, or the one that its file names."""
+    found = os.environ.get(IDENTITY) or given
     return None if not found else base / found
 
 
