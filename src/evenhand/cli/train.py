@@ -46,7 +46,7 @@ def train(
     from evenhand.jobs.folder import has_finished, read_job
     from evenhand.jobs.quality import beyond_bounds, default_bounds
     from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
-    from evenhand.report.verdicts import in_short
+    from evenhand.report.verdicts import in_short, verdicts
     from evenhand.runtime.folder import RunFolder
 
     if resume and out is None:
@@ -78,7 +78,7 @@ def train(
             console.print(table)
     for line in beyond_bounds(finished.result):
         console.print(printable(line))
-    if finished.result.get("constraints"):
+    if verdicts(finished.result):
         console.print(printable(in_short(finished.result, constrained=True)))
     certificate = finished.result["certificate"]
     if certificate["objective"] is not None:
