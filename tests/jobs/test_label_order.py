@@ -101,6 +101,19 @@ def by_visits(paths: Mapping[str, Path]) -> dict[str, Any]:
 RUNTIMES = {"sites": by_sites, "visits": by_visits}
 
 
+def assert_close(one: Any, other: Any) -> None:
+    """The server's scores are masked sums in fixed point: numbers agree to a millionth, all else is the same."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_close(one[name], other[name])
+    elif isinstance(one, list):
+        for left, right in zip(one, other, strict=True):
+            assert_close(left, right)
+    else:
+        assert one == (pytest.approx(other, rel=1e-6, abs=1e-6) if isinstance(other, float) else other)
+
+
 @pytest.mark.parametrize("ids", ["equal", "private"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -118,7 +131,7 @@ def test_any_order_of_rows_gives_the_model_of_one_process(
     if ids == "equal":
         # A participant that is visited keeps its transcript in its folder, which there is none of here.
         apart = ("bytes", "messages") if runtime == "visits" else ()
-        assert ends["server"] == together.result | dict.fromkeys(apart, 0)
+        assert_close(ends["server"], together.result | dict.fromkeys(apart, 0))
         return
     # Private alignment draws an order of rows: sums differ in their last bits.
     for name in ("objective", "violation"):

@@ -147,7 +147,7 @@ class SolverContract:
 
     def test_neural_parties_begin_where_the_seed_says_or_are_refused(self, solver: str) -> None:
         if "mlp" not in VERTICAL[solver].models:
-            with pytest.raises(InputError, match="not 'mlp' ones"):
+            with pytest.raises(InputError, match="not 'mlp'"):
                 make_roles(make_job(solver, model="mlp"))
             return
         first, again, other = (
