@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support.federation import Network, run_sites, write_shops
+from support.federation import Network, assert_close, run_sites, write_shops
 
 from evenhand.errors import DataError, EvenhandError
 from evenhand.jobs.federation.dispatch import party_part
@@ -99,19 +99,6 @@ def by_visits(paths: Mapping[str, Path]) -> dict[str, Any]:
 
 
 RUNTIMES = {"sites": by_sites, "visits": by_visits}
-
-
-def assert_close(one: Any, other: Any) -> None:
-    """The server's scores are masked sums in fixed point: numbers agree to a millionth, all else is the same."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_close(one[name], other[name])
-    elif isinstance(one, list):
-        for left, right in zip(one, other, strict=True):
-            assert_close(left, right)
-    else:
-        assert one == (pytest.approx(other, rel=1e-6, abs=1e-6) if isinstance(other, float) else other)
 
 
 @pytest.mark.parametrize("ids", ["equal", "private"])

@@ -200,3 +200,16 @@ def assert_alike(found: Any, expected: Any) -> None:
         assert found == (
             pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True) if isinstance(expected, float) else expected
         )
+
+
+def assert_close(one: Any, other: Any) -> None:
+    """The server's scores are masked sums in fixed point: numbers agree to a millionth, all else is the same."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_close(one[name], other[name])
+    elif isinstance(one, list):
+        for left, right in zip(one, other, strict=True):
+            assert_close(left, right)
+    else:
+        assert one == (pytest.approx(other, rel=1e-6, abs=1e-6) if isinstance(other, float) else other)
