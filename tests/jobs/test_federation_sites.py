@@ -26,6 +26,7 @@ from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import strata
 from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
+from evenhand.models.weight_share import WeightShare
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.packets import checksum
@@ -183,27 +184,26 @@ def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float,
     if level == "encrypted":
         pytest.importorskip("tenseal")
     job = {"solver": "subspace", "max_rounds": 4, "tol": 0.0, "protection": level, "constraint": FAIR}
-    job |= {"allow_experimental": True}
     paths = write_shops(tmp_path, job)
     network = Network(loss)
     ends = run(paths, network)
     together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
-    for name in PARTIES:
-        assert isinstance(ends[name], PartyEnd), ends
-        # Shares are drawn anew in each run, and cut a unit apart.
-        np.testing.assert_allclose(ends[name].model.weights, together.run.models[name].weights, atol=1e-4)
+    assert isinstance(ends["bank"], PartyEnd), ends
+    # Shares are drawn anew in each run, and cut a unit apart.
+    np.testing.assert_allclose(ends["bank"].model.weights, together.run.models["bank"].weights, atol=1e-4)
+    assert {type(ends[name].model) for name in ("shop", "phone")} == {WeightShare}
     certificates = ends["server"]["certificate"], together.result["certificate"]
     assert certificates[0]["rounds"] == certificates[1]["rounds"]
     assert certificates[0]["objective"] == pytest.approx(certificates[1]["objective"], rel=1e-6)
     if level == "dealer":
         assert isinstance(ends["notary"], DealerEnd)
         assert {entry.kind for entry in network.sites["notary"].transcript if entry.receiver == "notary"} == {
-            *("offer", "outcome", "public-keys", "joining", "next-triple")
+            *("offer", "outcome", "public-keys", "joining", "next-triple", "score-triple")
         }
 
 
 def test_a_dealer_is_named_by_the_job_and_accepted_by_everybody(tmp_path: Path) -> None:
-    job = {"protection": "dealer", "max_rounds": 2, "allow_experimental": True}
+    job = {"protection": "dealer", "max_rounds": 2}
     paths = write_shops(tmp_path / "policy", job)
     paths["shop"].write_text(paths["shop"].read_text() + '\n[policy]\nparticipants = ["bank", "shop", "phone"]\n')
     ends = run(paths)

@@ -31,7 +31,6 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the rule testable after the last level has earned its claim back."""
     table = {name: f"{name} is broken by a test" for name in (*LEVELS, "privacy.epsilon")}
     monkeypatch.setattr(jobs, "EXPERIMENTAL", table)
-    monkeypatch.setattr("evenhand.protocol.policy.EXPERIMENTAL", table)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -55,7 +54,7 @@ def test_a_job_file_needs_the_flag(tmp_path: Path) -> None:
     allowed = write_shops(tmp_path / "allowed", {"protection": "dealer", "allow_experimental": True})
     job = read_federation_job(allowed["job"])
     terms = draft_terms(job)  # type: ignore[arg-type]
-    assert "dealer (experimental: dealer is broken by a test)" in notice(job, "shop", terms)
+    assert "dealer (protection 'dealer' is experimental: dealer is broken by a test)" in notice(job, "shop", terms)
 
 
 def test_a_stated_epsilon_between_organisations_needs_the_flag(tmp_path: Path) -> None:
@@ -87,5 +86,23 @@ def test_a_policy_does_not_count_a_broken_level() -> None:
 
 
 def test_the_real_table_names_known_things() -> None:
-    assert set(EXPERIMENTAL) <= {*jobs.PROTECTIONS, "privacy.epsilon"}
+    assert set(EXPERIMENTAL) <= {*jobs.PROTECTIONS, jobs.PARTY_WEIGHTS, "privacy.epsilon"}
     assert all(len(reason) > 20 for reason in EXPERIMENTAL.values())
+
+
+def test_weights_of_a_party_need_the_flag_and_the_notice_says_what_they_tell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jobs, "EXPERIMENTAL", EXPERIMENTAL)
+    with pytest.raises(InputError, match=r'weights = "party" is experimental.*allow_experimental'):
+        Job(protection="dealer", weights="party")
+    with pytest.raises(InputError, match="is for protection 'dealer'"):
+        Job(protection="masked", weights="party")
+    asked = {"protection": "dealer", "weights": "party", "allow_experimental": True}
+    job = read_federation_job(write_shops(tmp_path, asked)["job"])
+    terms = draft_terms(job)  # type: ignore[arg-type]
+    assert terms.to_plain()["job"]["weights"] == "party"
+    told = notice(job, "shop", terms)
+    assert 'dealer, weights = "party" (weights = "party" is experimental' in told
+    assert "Two runs that differ by one person tell that person's label" in told
+    assert Job(protection="dealer").experimental is None

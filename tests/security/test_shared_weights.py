@@ -12,7 +12,7 @@ from support.federation import Network, run_sites, write_shops
 from support.problems import deal, small
 from vertical.contract import CLOCK, make_job
 
-from evenhand.errors import ProtocolError
+from evenhand.errors import ProtocolError, RunError
 from evenhand.jobs.federation.files import FederationJob, read_federation_job, read_party
 from evenhand.jobs.federation.sites import server_program
 from evenhand.protocol.messages import Message
@@ -27,8 +27,9 @@ PROBLEM = small(2, rows=120)
 PARTIES = ("bank", "shop", "phone")
 
 
-def roles(labels: Any = PROBLEM.labels) -> dict[str, Role]:
-    job = make_job("subspace", protection="dealer", allow_experimental=True, max_rounds=4, tol=0.0)
+def roles(labels: Any = PROBLEM.labels, **settings: Any) -> dict[str, Role]:
+    given = {"protection": "dealer", "allow_experimental": True, "max_rounds": 4, "tol": 0.0, **settings}
+    job = make_job("subspace", **given)
     held = Holdings.of(job, deal(PROBLEM, [[0], [1, 2], [3]]), labels, PROBLEM.sensitive).with_keys()
     server, others = held.roles()
     return {role.name: role for role in [server, *others]}
@@ -49,17 +50,24 @@ def test_what_a_passive_party_gets_is_uniform_whatever_the_labels_are(flipped: b
     """Subset sums and differences of runs need X_kᵀν. No message holds it, and no layer opens it for a party."""
     messages = heard(roles(-PROBLEM.labels if flipped else PROBLEM.labels))
     told = [one for one in messages if one.receiver in ("p1", "p2")]
-    assert {one.kind for one in told} <= {"hidden-derivative", "coefficients", "go-back", "weight-share"}
+    assert {one.kind for one in told} <= {"hidden-derivative", "coefficients", "go-back", "training-ended"}
     # ν is behind the same words for both parties, which count once.
     found = words([one for one in told if one.kind == "hidden-derivative" and one.receiver == "p1"])
     assert chisquare(np.bincount(found, minlength=256)).pvalue > 1e-6
 
 
-def test_no_share_of_a_single_direction_is_ever_opened_to_its_owner() -> None:
-    """A direction is −H⁻¹ of the slope, and the party knows H. It gets its weights once, at the end."""
-    told = [one for one in heard(roles()) if one.receiver == "p1" and one.kind == "weight-share"]
+def test_nobody_opens_weights_unless_the_terms_say_so() -> None:
+    """A direction is −H⁻¹ of the slope, and the party knows H. Weights are directions times public coefficients."""
+    assert not [one for one in heard(roles()) if one.kind == "weight-share"]
+    told = [one for one in heard(roles(weights="party")) if one.receiver == "p1" and one.kind == "weight-share"]
     assert len(told) == 1
     assert told[0]["words"].shape == (2,)
+
+
+def test_weights_of_a_single_step_are_given_to_nobody() -> None:
+    with pytest.raises(RunError, match="would be exact sums of labels; they are not sent"):
+        heard(roles(weights="party", max_rounds=1))
+    heard(roles(max_rounds=1))
 
 
 def test_a_number_is_answered_once() -> None:

@@ -151,4 +151,4 @@ def test_resuming_and_questions_about_new_people_are_announced(tmp_path: Path) -
     assert asked == {"offer", "accepted", "refused", "outcome", "asked", "held", "taken"} | {
         *("partial-scores", "masked-partial-scores", "sides", "scored")
     }
-    assert asked < {schema.kind for vocabulary in announced_for_scores() for schema in vocabulary}
+    assert asked < {schema.kind for vocabulary in announced_for_scores(terms) for schema in vocabulary}

@@ -24,6 +24,8 @@ from evenhand.auditing.evidence import auc
 from evenhand.auditing.gradient_attacks import minimum_norm
 from evenhand.auditing.row_attacks import by_sign
 from evenhand.errors import DataError, InputError, ProtocolError
+from evenhand.models.weight_share import joined_model
+from evenhand.privacy import fixed_products
 from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.protocol.job import Job
@@ -34,7 +36,8 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.roles import solvers_party, solvers_server, vertical_terms
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.protected import dealing, sharing
+from evenhand.vertical.protected import sharing, sharing_server, triples
+from evenhand.vertical.protected.build import server_shares
 from evenhand.vertical.protected.guarding import check_columns, leverages
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 
@@ -100,8 +103,9 @@ def test_shares_train_as_the_plain_fixed_point_run_does(seed: int, monkeypatch: 
     problem, job = small(seed, rows=300), job_of("subspace", "dealer", tol=1e-6)
     given = (deal(problem, BLOCKS), problem.labels, problem.sensitive)
     shared = train_vertical(job, *given)
-    monkeypatch.setattr(dealing, "stream", no_words)
-    monkeypatch.setattr(sharing, "cut", cut_in_the_clear)
+    monkeypatch.setattr(triples, "stream", no_words)
+    for module in (sharing, sharing_server, fixed_products):
+        monkeypatch.setattr(module, "cut", cut_in_the_clear)
     plain = train_vertical(job, *given)
     assert abs(shared.certificate.rounds - plain.certificate.rounds) <= 1
     assert shared.certificate.objective == pytest.approx(plain.certificate.objective, rel=1e-6)
@@ -111,7 +115,7 @@ def test_shares_train_as_the_plain_fixed_point_run_does(seed: int, monkeypatch: 
 
 def test_a_share_that_was_cut_wrongly_is_found_and_the_exchange_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """One cut in ten is made wrong here. It happens to one in a million."""
-    rng, right = np.random.default_rng(0), sharing.cut
+    rng, right = np.random.default_rng(0), sharing_server.cut
 
     def wrong(shares: Any, places: int, *, first: bool) -> Any:
         found = right(shares, places, first=first)
@@ -121,7 +125,7 @@ def test_a_share_that_was_cut_wrongly_is_found_and_the_exchange_repeated(monkeyp
 
     job = job_of("subspace", "dealer", tol=1e-6)
     good = train(job)
-    monkeypatch.setattr(sharing, "cut", wrong)
+    monkeypatch.setattr(sharing_server, "cut", wrong)
     roles = make(job)
     InProcess(list(roles.values()), CLOCK).run()
     found = solvers_server(roles["server"])
@@ -192,8 +196,14 @@ def assert_same_model(left: InProcess, right: InProcess) -> None:
     assert other.certificate is not None
     assert one.certificate.objective == pytest.approx(other.certificate.objective, rel=1e-6)
     for name in ("p0", "p1", "p2"):
-        found = [solvers_party(each.mailboxes[name].role).model.weights for each in (left, right)]
+        found = [joined(each, name) for each in (left, right)]
         np.testing.assert_allclose(*found, atol=1e-4)
+
+
+def joined(runtime: InProcess, name: str) -> Any:
+    """Return a party's weights, which a test may join from the shares of party and server."""
+    other = server_shares(runtime.mailboxes["server"].role).get(name)
+    return joined_model(solvers_party(runtime.mailboxes[name].role).trained, other).weights
 
 
 @pytest.mark.parametrize("level", LEVELS)

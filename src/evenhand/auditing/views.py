@@ -65,6 +65,8 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.MASKED_PARTIAL_SCORES.kind: {"words": "words"},
     protected.HIDDEN_COLUMNS.kind: {"words": "words"},
     protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
+    protected.HIDDEN_ROWS.kind: {"words": "words"},
+    protected.SCORE_CORRECTIONS.kind: {"words": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},
     protected.WEIGHT_SHARE.kind: {"words": "gradient"},
     linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
@@ -94,9 +96,14 @@ class ShortRun(NamedTuple):
     weights: Mapping[str, Array]
 
 
-def linear_weights(models: Mapping[str, Scorer]) -> dict[str, Array]:
-    """Return the weights of parties with linear models, without the intercept."""
-    return {name: one.weights[: one.columns] for name, one in models.items() if isinstance(one, LinearModel)}
+def known_weights(models: Mapping[str, Scorer], terms: VerticalTerms) -> dict[str, Array]:
+    """Return the weights of linear models that their parties know, without the intercept."""
+    hidden = terms.passive if terms.shares_weights else ()
+    return {
+        name: one.weights[: one.columns]
+        for name, one in models.items()
+        if isinstance(one, LinearModel) and name not in hidden
+    }
 
 
 def listening() -> Transcript:
@@ -125,7 +132,7 @@ class AuditInput:
     parts
         Each party's part of these scores.
     weights
-        Final weights of parties with linear models.
+        Final weights of linear models that their parties know.
     terms
         Public terms of the run.
     again
@@ -169,7 +176,7 @@ class AuditInput:
             [party.name for party in parties if party.active],
             joint_scores(models, columns),
             {name: models[name].predict(matrix) for name, matrix in columns.items()},
-            linear_weights(models),
+            known_weights(models, terms),
             terms,
         )
 

@@ -90,11 +90,10 @@ def _show_tried(found: Audit) -> None:
 
 def _show_plan(path: Path) -> None:
     from evenhand.jobs.auditing import plan_of, read_planned
-    from evenhand.protocol.job import described_protection
 
     job = read_planned(path)
     planned = plan_of(job)
-    say(f"protection of messages: {described_protection(job.to_job().protection)}")
+    say(f"protection of messages: {job.to_job().described_protection}")
     told: set[str] = set()
     for receiver in dict.fromkeys(one.receiver for one in planned):
         say(f"{receiver} would receive:")

@@ -47,6 +47,7 @@ from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_sources import Alignment, EncodedColumns, HeldLabels
 from evenhand.training.vertical_steps import (
+    TrainedDealer,
     TrainedParty,
     TrainedServer,
     dealer_steps,
@@ -54,6 +55,7 @@ from evenhand.training.vertical_steps import (
     server_steps,
     steps_together,
 )
+from evenhand.vertical.protected.build import scoring_dealer
 
 Own = TypeVar("Own")
 REPEATS: Final = 1e-6
@@ -222,16 +224,21 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
         party = party_steps(name, draft, own, alignment)
         steps[name] = _then_score(party, partial(_own_scores, between, name, own.matrix))
     if draft.dealer is not None:
-        steps[draft.dealer] = dealer_steps(draft.dealer, draft)
+        dealer = dealer_steps(draft.dealer, draft)
+        steps[draft.dealer] = _then_score(dealer, _dealt_scores) if draft.shares_weights else dealer
     return train_together(Together(steps), runtime="messages").transcript
 
 
 def _scores(job: FederationJob, end: TrainedServer) -> Role:
-    return scoring_server(job, REHEARSED_ROWS, end.terms, end.session)
+    return scoring_server(job, REHEARSED_ROWS, end.terms, end.session, end.server.weight_shares)
 
 
 def _own_scores(job: FederationJob, name: str, matrix: Array, end: TrainedParty) -> Role:
     return scoring_party(job, name, end.model, matrix, end.terms, end.session)
+
+
+def _dealt_scores(end: TrainedDealer) -> Role:
+    return scoring_dealer(end.terms, end.session)
 
 
 def _then_score(steps: Steps[Any], role: Callable[[Any], Role]) -> Steps[Any]:

@@ -14,7 +14,9 @@ from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.models.trees import TreesModel
+from evenhand.models.weight_share import WeightShare
 from evenhand.printing import quoted
+from evenhand.privacy.fixed_products import MOST_COLUMN_BITS
 from evenhand.protocol.state import State
 
 
@@ -27,6 +29,9 @@ def to_state(model: Scorer) -> State:
         head = {"model": "trees", "weights": model.weights, "columns": model.columns, "intercept": model.intercept}
         routes = routes_state(model.routes) if isinstance(model.routes, Routes) else {}
         return {**head, "leaves": model.leaf_counts, "splits": len(model.splits), **routes}
+    if isinstance(model, WeightShare):
+        words = model.words.view(np.int64)
+        return {"model": "share", "words": words, "columns": model.columns, "column_bits": model.column_bits}
     raise TypeError(f"no file format for {type(model).__name__}")
 
 
@@ -38,6 +43,8 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
     text, splits
         LightGBM's text models, for trees.
     """
+    if isinstance(kind := state.get("model"), str) and kind == "share":
+        return _share(state)
     weights, columns = state.get("weights"), state.get("columns")
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
         raise RunError("the weights file holds no list of weights")
@@ -58,6 +65,14 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
         raise RunError(f"the weights file holds {weights.size} weights, its model needs {model.weights.size}")
     model.weights = weights
     return model
+
+
+def _share(state: State) -> WeightShare:
+    words, bits = state.get("words"), state.get("column_bits")
+    fits = isinstance(words, np.ndarray) and words.dtype == np.int64 and words.shape == (state.get("columns"),)
+    if not fits or not (type(bits) is int and 0 < bits <= MOST_COLUMN_BITS):
+        raise RunError("the weights file holds no share of weights")
+    return WeightShare(state["words"].view(np.uint64), bits)
 
 
 def state_is_of_trees(state: State) -> bool:

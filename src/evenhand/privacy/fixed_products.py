@@ -39,8 +39,11 @@ MATRIX_BITS: Final = 18
 """Binary places of the party's matrix that turns a slope into a direction."""
 DIRECTION_BITS: Final = 24
 """Binary places of directions. A squared norm may reach 2¹¹."""
-WEIGHT_BITS: Final = 26
-"""Binary places of the public coefficients that turn directions into weights. Weights may reach 2¹³."""
+FINAL_BITS: Final = 30
+"""Binary places of final weights. With columns of `MOST_COLUMN_BITS`, a score may reach 2¹⁶."""
+_LIMB_BITS: Final = 9
+_LIMBS: Final = 3
+"""Public coefficients of directions are sums of so many limbs: a product with one limb stays far below 2⁶³."""
 DIRECTION_CUT: Final = SLOPE_BITS + MATRIX_BITS - DIRECTION_BITS
 """Binary places to drop from a slope times a party's matrix."""
 MOST_CHANGE: Final = 512.0
@@ -77,19 +80,13 @@ class ProductGrid:
 
     def columns(self, matrix: Matrix, owner: str) -> Words:
         """Return columns as words, (m, n); refuse columns that could overflow a sum."""
-        if matrix.shape[0] * matrix.shape[1] > MOST_NUMBERS:
+        sizes = np.asarray(abs(matrix).sum(axis=0)).ravel() / max(matrix.shape[0], 1)
+        if (sizes > MOST_MEAN).any():
             raise DataError(
-                f"{owner} has {matrix.shape[1]:,} columns of {matrix.shape[0]:,} rows, too many to hide each entry; "
-                "leave out columns, or choose protection 'masked'"
-            )
-        dense = np.ascontiguousarray((matrix.toarray() if sp.issparse(matrix) else matrix).T)
-        means = np.abs(dense).mean(axis=1) if dense.size else np.zeros(0)
-        if (means > MOST_MEAN).any():
-            raise DataError(
-                f"{owner}: column {int(np.argmax(means))} has entries of mean size {means.max():.3g}; products in "
+                f"{owner}: column {int(np.argmax(sizes))} has entries of mean size {sizes.max():.3g}; products in "
                 f"fixed point take at most {MOST_MEAN:g}. Scale the columns (scale=True does)"
             )
-        return encode(dense, self.column_bits)
+        return row_words(matrix, self.column_bits, owner)
 
     def nu(self, nu: Array) -> tuple[Words, int]:
         """Return n·ν as words, and the power of two by which it was scaled down."""
@@ -117,9 +114,35 @@ class ProductGrid:
         return _words(np.rint(coefficients * unit))
 
 
-def weight_words(coefficients: Array) -> Words:
-    """Return integers that turn directions into weights of DIRECTION_BITS + WEIGHT_BITS binary places."""
-    return _words(np.rint(coefficients * 2.0**WEIGHT_BITS))
+def weight_share(shares: Words, coefficients: Array, *, first: bool) -> Words:
+    """Return a holder's share of Σ_t a_t d_t with `FINAL_BITS` binary places, from its shares of the directions d_t.
+
+    Parameters
+    ----------
+    coefficients
+        a_t, which both holders know.
+    first
+        True for one of the two holders.
+    """
+    left = np.rint(coefficients * 2.0 ** (_LIMB_BITS * _LIMBS))
+    total: Words = np.zeros(shares.shape[1], dtype=np.uint64)
+    for limb in reversed(range(_LIMBS)):
+        unit = 2.0 ** (_LIMB_BITS * limb)
+        whole = np.rint(left / unit)
+        left = left - whole * unit
+        places = DIRECTION_BITS + _LIMB_BITS * (_LIMBS - limb)
+        total += cut(times(shares.T, _words(whole)), places - FINAL_BITS, first=first)
+    return total
+
+
+def row_words(matrix: Matrix, column_bits: int, owner: str) -> Words:
+    """Return rows of columns as words, (m, n)."""
+    if matrix.shape[0] * matrix.shape[1] > MOST_NUMBERS:
+        raise DataError(
+            f"{owner} has {matrix.shape[1]:,} columns of {matrix.shape[0]:,} rows, too many to hide each entry; "
+            "leave out columns, or choose protection 'masked'"
+        )
+    return encode(np.ascontiguousarray((matrix.toarray() if sp.issparse(matrix) else matrix).T), column_bits)
 
 
 def _words(integers: Array) -> Words:

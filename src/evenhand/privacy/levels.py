@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evenhand.errors import InputError
-from evenhand.protocol.job import PROTECTIONS, Protection
+from evenhand.protocol.job import PROTECTIONS, Protection, Weights
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,14 @@ class Dealer:
 
     Parameters
     ----------
+    weights
+        ``"shared"``: nobody knows a passive party's weights. ``"party"``: each party gets its own at the end, which
+        tell it what any model tells of its labels; this needs `allow_experimental`.
     allow_experimental
-        Required while a known attack breaks this level; the error without it says which.
+        Required while a known attack breaks what is chosen; the error without it says which.
     """
 
+    weights: Weights = "shared"
     allow_experimental: bool = False
 
 
@@ -43,10 +47,14 @@ class Encrypted:
 
     Parameters
     ----------
+    weights
+        ``"shared"``: nobody knows a passive party's weights. ``"party"``: each party gets its own at the end, which
+        tell it what any model tells of its labels; this needs `allow_experimental`.
     allow_experimental
-        Required while a known attack breaks this level; the error without it says which.
+        Required while a known attack breaks what is chosen; the error without it says which.
     """
 
+    weights: Weights = "shared"
     allow_experimental: bool = False
 
 

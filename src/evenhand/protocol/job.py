@@ -134,10 +134,13 @@ RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
 """Protection levels, weakest first; ``"auto"`` is the solver's choice."""
+Weights = Literal["shared", "party"]
+"""Who holds a passive party's weights where they were trained in shares: nobody alone, or the party."""
+PARTY_WEIGHTS: Final = 'weights = "party"'
 EXPERIMENTAL: Final[Mapping[str, str]] = {
-    "dealer": (
-        "after a run of a single step, a party's own weights give it exact sums of labels, and one with sparse columns "
-        "can recover labels"
+    PARTY_WEIGHTS: (
+        "a party's own weights tell it what any model tells of its labels, and two runs that differ by one person tell "
+        "that person's label"
     ),
     "encrypted": "it is not yet built on shared weights, and no solver takes it at present",
 }
@@ -161,11 +164,6 @@ def check_experimental(name: str, what: str, allowed: bool, how: str) -> None:
 
 
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
-
-
-def described_protection(name: str) -> str:
-    """Return a level's name, with the attack that breaks it if one is known."""
-    return f"{name} (experimental: {EXPERIMENTAL[name]})" if name in EXPERIMENTAL else name
 
 
 @dataclass(frozen=True)
@@ -202,8 +200,11 @@ class Job:
         ``"none"``: messages as published. ``"masked"``: during training the server receives sums over parties only.
         ``"dealer"`` and ``"encrypted"``: passive parties do not receive ν either, with the help of a third party that
         has no data, or by encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
+    weights
+        With ``"dealer"`` and ``"encrypted"``. ``"shared"``: a passive party and the server each keep a share of its
+        weights, and prediction is an exchange between all participants. ``"party"``: each party gets its own weights.
     allow_experimental
-        Whether the job may use a level of `EXPERIMENTAL`, which is known to break.
+        Whether the job may use what `EXPERIMENTAL` lists, which is known to break.
     label_privacy
         The ε of randomised response, if labels leave their holder only as randomised responses. A mapping works too.
     least_summed
@@ -225,6 +226,7 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
     protection: Protection = "auto"
     label_privacy: RandomizedResponse | None = None
+    weights: Weights = "shared"
     allow_experimental: bool = False
     least_summed: int = 2
 
@@ -239,12 +241,16 @@ class Job:
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
-        check_experimental(
-            self.protection,
-            f"protection {self.protection!r}",
-            self.allow_experimental,
-            f"set allow_experimental = true in [job], or give {self.protection.title()}(allow_experimental=True)",
-        )
+        if self.weights not in get_args(Weights):
+            raise InputError(f"weights is {self.weights!r}; choose 'shared' or 'party'")
+        if self.weights == "party" and self.protection not in ("dealer", "encrypted"):
+            raise InputError(
+                f"weights = 'party' is for protection 'dealer' and 'encrypted'; with {self.protection!r} parties have "
+                "their weights anyway, so leave it out"
+            )
+        how = f"set allow_experimental = true in [job], or give {self.protection.title()}(allow_experimental=True)"
+        for name, what in self._breakable.items():
+            check_experimental(name, what, self.allow_experimental, how)
         object.__setattr__(self, "label_privacy", RandomizedResponse.of(self.label_privacy))
         if not (is_whole(self.least_summed) and self.least_summed >= 1):
             raise InputError(f"least_summed is {self.least_summed!r}; it must be a whole number, at least 1")
@@ -285,6 +291,28 @@ class Job:
             # Options may follow from the other fields.
             found.__dict__.pop("_settings", None)
         return found
+
+    @property
+    def _breakable(self) -> dict[str, str]:
+        """What the job uses that `EXPERIMENTAL` may list, and how errors call it."""
+        own = {PARTY_WEIGHTS: PARTY_WEIGHTS} if self.weights == "party" else {}
+        return {self.protection: f"protection {self.protection!r}", **own}
+
+    @property
+    def experimental(self) -> str | None:
+        """Return what of this job a known attack breaks, and the attack; None if nothing."""
+        broken = (
+            f"{what} is experimental: {EXPERIMENTAL[name]}"
+            for name, what in self._breakable.items()
+            if name in EXPERIMENTAL
+        )
+        return next(broken, None)
+
+    @property
+    def described_protection(self) -> str:
+        """Return the level, who holds the weights, and what breaks it if that is known."""
+        kept = f", {PARTY_WEIGHTS}" if self.weights == "party" else ""
+        return f"{self.protection}{kept}" + (f" ({self.experimental})" if self.experimental else "")
 
     @property
     def finishes(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evenhand.errors import RunError
-from evenhand.protocol.job import EXPERIMENTAL, PROTECTIONS, Protection
+from evenhand.protocol.job import PROTECTIONS, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.terms import HorizontalTerms, Terms
 
@@ -91,8 +91,8 @@ class OwnPolicy:
                 return f"ε = {stated:g} is more than its {self.most_epsilon:g}"
         if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
             return f"protection {job.protection!r} is less than its {self.protection!r}"
-        if self.protection != "none" and job.protection in EXPERIMENTAL and not self.allow_experimental:
-            return f"protection {job.protection!r} is experimental: {EXPERIMENTAL[job.protection]}"
+        if self.protection != "none" and job.experimental and not self.allow_experimental:
+            return job.experimental
         if self.label_epsilon is not None:
             if job.label_privacy is None:
                 return f"labels have no privacy by the terms; it wants label_privacy of at most {self.label_epsilon:g}"

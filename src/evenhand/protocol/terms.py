@@ -88,7 +88,7 @@ class Terms:
     @cached_property
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
-        apart = ("constraints", "options", "label_privacy", "allow_experimental")
+        apart = ("constraints", "options", "label_privacy", "weights", "allow_experimental")
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked = self.job.label_privacy
         return {
@@ -99,6 +99,7 @@ class Terms:
             ],
             "options": {name: plain(self.job.options[name]) for name in sorted(self.job.options)},
             **({} if asked is None else {"label_privacy": asked.to_plain()}),
+            **({"weights": self.job.weights} if self.job.protection in ("dealer", "encrypted") else {}),
             **({"allow_experimental": True} if self.job.allow_experimental else {}),
         }
 
@@ -196,8 +197,13 @@ class VerticalTerms(Terms):
 
     @property
     def hides_nu(self) -> bool:
-        """Whether passive parties hold their weights in shares, and receive neither ν nor X_kᵀν."""
+        """Whether passive parties train on shares of their weights, and receive neither ν nor X_kᵀν."""
         return self.job.protection in ("dealer", "encrypted")
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether weights of passive parties stay in shares after training, so that nobody knows them."""
+        return self.hides_nu and self.job.weights == "shared"
 
     def to_plain(self) -> dict[str, Any]:
         return super().to_plain() | {"warm": self.warm}

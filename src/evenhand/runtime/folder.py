@@ -5,6 +5,7 @@ metrics.jsonl         one line for each round
 transcript.jsonl      one line for each message
 parties/<name>/       the party's model: weights.safetensors, encoder.json; for trees, trees.txt and splits.txt in
                       LightGBM's format
+server/<name>/        between organisations, if weights stay in shares: the server's share of a party's weights
 model/                horizontal runs: the model that all clients share, in the same two files
 checkpoints/          state to resume from, until the run has finished
 result.json           certificate and measured quality, once the run has finished
@@ -48,7 +49,7 @@ from evenhand.runtime.manifest import (
 
 DESCRIPTION: Final = "run.toml"
 _RESULT: Final = "result.json"
-_ARRAYS: Final = ("weights", "rows")
+_ARRAYS: Final = ("weights", "rows", "share")
 """Parts of a model that are states with arrays."""
 _METRICS, TRANSCRIPT = "metrics.jsonl", "transcript.jsonl"
 _NOT_OF_THE_JOB: Final = {"evenhand", "base", "format", "run"}
@@ -217,6 +218,13 @@ class RunFolder:
 
     def read_party(self, name: str, what: str) -> dict[str, Any]:
         return self._read_part(f"parties/{name}", f"party {name}", what)
+
+    def write_share(self, name: str, content: State) -> None:
+        """Write the server's share of a party's weights."""
+        self._write_part(f"server/{name}", "server", "share", content)
+
+    def read_share(self, name: str) -> dict[str, Any]:
+        return self._read_part(f"server/{name}", "server", "share")
 
     @property
     def owners(self) -> dict[str, Callable[[str], dict[str, Any]]]:

@@ -62,7 +62,9 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
             yield _LABELS
         asked = terms.job.label_privacy
         after = [finishing.VOCABULARY] if asked is not None and asked.finish else []
-        after.append(scoring.VOCABULARY)
+        after += [scoring.VOCABULARY, *_shared_scores(terms)]
+        if terms.hides_nu and not terms.shares_weights:
+            after.append(protected.OWN_WEIGHTS)
     messages = trained_with(solver, terms.job.protection)
     if private_ids and key_exchange.VOCABULARY not in messages:
         yield key_exchange.VOCABULARY
@@ -71,9 +73,18 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
     yield from (resuming.CHECKPOINTING, resuming.VOCABULARY)
 
 
-def announced_for_scores() -> list[Vocabulary]:
+def announced_for_scores(terms: Terms) -> list[Vocabulary]:
     """Return the messages that are sent when a finished vertical run scores new rows."""
-    return [enrol.VOCABULARY, asking.VOCABULARY, scoring.VOCABULARY, protected.CLOSING]
+    shared = _shared_scores(terms) if isinstance(terms, VerticalTerms) else ()
+    return [enrol.VOCABULARY, asking.VOCABULARY, scoring.VOCABULARY, protected.CLOSING, *shared]
+
+
+def _shared_scores(terms: VerticalTerms) -> tuple[Vocabulary, ...]:
+    """Return the messages that score rows where weights stay in shares."""
+    if not terms.shares_weights:
+        return ()
+    products = (protected.SCORE_TRIPLES,) if terms.dealer is not None else ()
+    return protected.SCORE_SHARES, *products
 
 
 def vocabularies() -> list[Vocabulary]:
@@ -86,7 +97,10 @@ def vocabularies() -> list[Vocabulary]:
             protected.MASKS,
             protected.CLOSING,
             protected.SHARES,
+            protected.OWN_WEIGHTS,
+            protected.SCORE_SHARES,
             protected.TRIPLES,
+            protected.SCORE_TRIPLES,
             protected.CIPHERTEXTS,
             finishing.VOCABULARY,
         ),

@@ -11,12 +11,15 @@ from typing import Any, Final
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.auditing.views import AuditInput, ShortRun, linear_weights, listening
+from evenhand.auditing.views import AuditInput, ShortRun, known_weights, listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
+from evenhand.models.linear import LinearModel
 from evenhand.models.trees import TreesModel
+from evenhand.models.weight_share import split_weights
+from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.privacy.key_exchange import agree_here
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.messages import Message
@@ -61,6 +64,8 @@ def audit_input(
 def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mapping[str, Matrix]) -> Sequence[Message]:
     """Return the messages by which parties score the training rows."""
     transcript, holder = listening(), terms.active[0]
+    if terms.only_sums:
+        return _closing_sums(terms, models, columns, transcript)
     routes = next((m.routes for m in models.values() if isinstance(m, TreesModel) and m.routes is not None), None)
     roles = []
     for name, model in models.items():
@@ -72,13 +77,27 @@ def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mappin
         else:
             others = [one for one in models if one != holder]
             roles.append(ScoreParty(name, scores, model.sides(columns[name]), name, routes.scores, others))
-    if terms.only_sums:
-        keys = agree_here(tuple(terms.participants), terms.digest)
-        masked = [protected.scoring_party(terms, role, keys[role.name]) for role in roles]
-        InProcess([protected.scoring_server(terms, terms.n_rows, keys[SERVER]), *masked], transcript=transcript).run()
-        return transcript.messages or ()
     server = ScoreServer(terms.names, terms.n_rows, holder if isinstance(routes, Routes) else None)
     InProcess([server, *roles], transcript=transcript).run()
+    return transcript.messages or ()
+
+
+def _closing_sums(
+    terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mapping[str, Matrix], transcript: Transcript
+) -> Sequence[Message]:
+    keys, shares = agree_here(tuple(terms.participants), terms.digest), {}
+    roles = []
+    for name, model in models.items():
+        held = model
+        if terms.shares_weights and name in terms.passive:
+            assert isinstance(model, LinearModel)
+            held, shares[name] = split_weights(model, ProductGrid(terms.n_rows).column_bits)
+        roles.append(protected.scoring_party(terms, name, held, columns[name], keys[name]))
+    if terms.shares_weights and terms.dealer is not None:
+        roles.append(protected.scoring_dealer(terms, keys[terms.dealer]))
+    InProcess(
+        [protected.scoring_server(terms, terms.n_rows, keys[SERVER], shares), *roles], transcript=transcript
+    ).run()
     return transcript.messages or ()
 
 
@@ -105,7 +124,7 @@ def _again(
         with suppress(DataError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             models = train_together(Together(steps, transcript), runtime="messages").models
-            return ShortRun(transcript.messages or (), linear_weights(models))
+            return ShortRun(transcript.messages or (), known_weights(models, short))
         return ShortRun((), {})
 
     return run

@@ -13,6 +13,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, InputError
 from evenhand.models.base import Scorer
+from evenhand.models.weight_share import joined_model
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
 from evenhand.protocol.roles import SERVER, Report, Role
@@ -27,6 +28,7 @@ from evenhand.training.run import RunSettings, carry_out, certified, warn_of_res
 from evenhand.training.together import Together
 from evenhand.training.vertical_steps import VerticalTraining
 from evenhand.vertical.problem import Start
+from evenhand.vertical.protected import build as protected
 from evenhand.vertical.server import CompiledRun
 
 
@@ -110,10 +112,16 @@ def train_together(
     server = solver_roles.solvers_server(finished.server)
     warn_of_results(server)
     models = server.models if isinstance(server, CompiledRun) else _models(finished.others, terms)
+    server.weight_shares = protected.server_shares(finished.server)
     ends = together.to_the_end({SERVER: server, **models})
     finished.recorder.flush()
     return VerticalRun(
-        models={name: ends[name].model for name in stages if name in terms.names},
+        # One process is everybody, so it joins the shares of weights that participants keep apart.
+        models={
+            name: joined_model(ends[name].model, server.weight_shares.get(name))
+            for name in stages
+            if name in terms.names
+        },
         history=pd.DataFrame(finished.history),
         certificate=certified(server.certificate),
         transcript=finished.transcript,
@@ -144,7 +152,7 @@ def check_weights(job: Job, weights: Array, rows: int) -> None:
 
 
 def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:
-    return {role.name: solver_roles.solvers_party(role).model for role in roles if role.name in terms.names}
+    return {role.name: solver_roles.solvers_party(role).trained for role in roles if role.name in terms.names}
 
 
 def _identity(stages: Mapping[str, VerticalTraining]) -> Iterator[Any]:

@@ -38,6 +38,7 @@ from evenhand.training.together import AgreeOnKeys, Steps, Training, enrolled, o
 from evenhand.training.vertical_sources import Alignment, LabelsHere, LabelSource, PartySource
 from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import PartyData, ServerData, answered
+from evenhand.vertical.protected import build as protected
 from evenhand.vertical.server import Server
 
 # -- the training stage
@@ -62,10 +63,12 @@ class VerticalTraining(Training):
         return dealer
 
     def outcome(self, role: Role) -> Server | Scorer | None:
-        """Return the solver's server, or the party's model."""
+        """Return the solver's server, or what the party has of its model."""
         if isinstance(self.own, ServerData):
-            return solver_roles.solvers_server(role)
-        return solver_roles.solvers_party(role).model if isinstance(self.own, PartyData) else None
+            server = solver_roles.solvers_server(role)
+            server.weight_shares = protected.server_shares(role)
+            return server
+        return solver_roles.solvers_party(role).trained if isinstance(self.own, PartyData) else None
 
     def identity(self) -> Iterator[object]:
         yield self.terms.to_plain()
@@ -125,11 +128,19 @@ def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> St
     return TrainedServer(terms, server, key, own.session)
 
 
-def train_as_dealer(terms: VerticalTerms, name: str, session: Session | None = None) -> Steps[None]:
+class TrainedDealer(NamedTuple):
+    """What the dealer keeps for the exchange that scores rows."""
+
+    terms: VerticalTerms
+    session: Session | None
+
+
+def train_as_dealer(terms: VerticalTerms, name: str, session: Session | None = None) -> Steps[TrainedDealer]:
     """Send random numbers to the others while they train."""
     if session is None:
         session = yield AgreeOnKeys(name, terms)
     yield VerticalTraining(terms, name, None, session)
+    return TrainedDealer(terms, session)
 
 
 # -- from the draft terms to the trained model
@@ -237,13 +248,12 @@ def dealer_steps(
     *,
     policy: Policy = anything,
     on_terms: Callable[[Terms], None] | None = None,
-) -> Steps[VerticalTerms]:
+) -> Steps[TrainedDealer]:
     """Run the steps of the dealer, which has no data: it sends correlated random numbers."""
     accepted = yield from enrolled(name, draft, policy, on_terms)
     session = yield AgreeOnKeys(name, accepted)
     terms = yield from enrolled(name, accepted, policy)
-    yield from train_as_dealer(terms, name, session)
-    return terms
+    return (yield from train_as_dealer(terms, name, session))
 
 
 def steps_together(

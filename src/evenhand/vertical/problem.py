@@ -218,6 +218,11 @@ class Party(Follower):
             )
 
     @property
+    def trained(self) -> Scorer:
+        """What the party has of its model at the end."""
+        return self.model
+
+    @property
     def model_weights(self) -> Array:
         """Weights of the model. In most solvers nothing else of it changes."""
         return self.model.weights

@@ -16,6 +16,7 @@ from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.proving import Proof
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.base import PartyModel
+from evenhand.models.weight_share import WeightShare
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.solver import Certificate
@@ -82,6 +83,8 @@ class Server(Role):
         Lagrangian over the server's own labels and groups.
     parties
         Names of the parties, in the order in which their scores are summed.
+    weight_shares
+        After training: the server's shares of passive parties' weights, where nobody has the weights.
     """
 
     vocabulary = VOCABULARY
@@ -106,6 +109,7 @@ class Server(Role):
         self.squared_norms: Array = np.zeros(len(self.parties))
         self.squared_gradients: Array = np.full(len(self.parties), np.nan)
         self.certificate: Certificate | None = None
+        self.weight_shares: dict[str, WeightShare] = {}
         self._place = {name: place for place, name in enumerate(self.parties)}
 
     def _first_multipliers(self, own: ServerData) -> Array:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from evenhand.jobs.federation.files import (
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.notices import announcer, for_submitter, public_error
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
+from evenhand.jobs.federation.sites import keep_shares
 from evenhand.jobs.parsing import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
@@ -132,7 +134,13 @@ class FederationServer(Controller):
                     part = (
                         asking_program(*asked)
                         if asked
-                        else server_part(job, this_site, lambda: site.transcript, checkpoints)
+                        else server_part(
+                            job,
+                            this_site,
+                            lambda: site.transcript,
+                            checkpoints,
+                            keep=partial(keep_shares, folder.folder),
+                        )
                     )
                     result = site.run(part)
                 self._wait_for_parties(parties, abort_signal)

@@ -9,7 +9,15 @@ from typing import Any, TypeAlias
 from evenhand.jobs.federation.checkpointing import CheckpointManager
 from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
 from evenhand.jobs.federation.files import AnyJob, ClientsJob, SiteEnv
-from evenhand.jobs.federation.sites import DealerEnd, PartyEnd, dealer_program, party_program, server_program
+from evenhand.jobs.federation.sites import (
+    DealerEnd,
+    KeepShares,
+    PartyEnd,
+    dealer_program,
+    forget_shares,
+    party_program,
+    server_program,
+)
 from evenhand.protocol.terms import Terms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.site import Program
@@ -25,6 +33,7 @@ def server_part(
     checkpoints: CheckpointManager | None = None,
     identity: Path | None = None,
     run: str = "",
+    keep: KeepShares = forget_shares,
 ) -> Program[dict[str, Any]]:
     """Return the server's program.
 
@@ -36,11 +45,13 @@ def server_part(
         Folder of the server's own identity; None is that of its start-up kit.
     run
         Name of the run, where `checkpoints` does not know it.
+    keep
+        See `server_program`.
     """
     if isinstance(job, ClientsJob):
         return clients_server_program(job, transcript, checkpoints, identity, run)
     env = find()
-    return server_program(job, env.own, env.base, transcript, checkpoints, identity, run)
+    return server_program(job, env.own, env.base, transcript, checkpoints, identity, run, keep)
 
 
 def party_part(

@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +28,7 @@ from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, SiteEnv, pa
 from evenhand.jobs.federation.flower_app import AT_ONCE
 from evenhand.jobs.federation.folders import SideFolder, side_folder, wait_until_free
 from evenhand.jobs.federation.notices import announcer, for_submitter, public_error, result_tables
+from evenhand.jobs.federation.sites import keep_shares
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.state import State
@@ -119,7 +121,9 @@ def _serve(
         folder.transcript = site.transcript
         with folder.recorded(), post.serves(site), site, one_blas_thread():
             try:
-                result = site.run(server_part(job, find, lambda: site.transcript, identity=identity, run=run))
+                keep = partial(keep_shares, folder.folder)
+                part = server_part(job, find, lambda: site.transcript, identity=identity, run=run, keep=keep)
+                result = site.run(part)
             except EvenhandError as error:
                 # Report the participant that stopped first: the others stopped because of it.
                 why = "; ".join(f"{name}: {word}" for name, word in post.words.items()) or str(error)

@@ -12,7 +12,6 @@ from evenhand.errors import EvenhandError
 from evenhand.jobs.federation.files import AnyJob, FederationJob
 from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
-from evenhand.protocol.job import described_protection
 from evenhand.protocol.messages import Schema
 from evenhand.protocol.terms import Terms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
@@ -30,7 +29,7 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
         Whether the run scores new rows with a trained model, instead of training one.
     """
     private = isinstance(job, FederationJob) and job.job.ids == "private"
-    vocabularies = announced_for_scores() if scores else announced(terms, private_ids=private)
+    vocabularies = announced_for_scores(terms) if scores else announced(terms, private_ids=private)
     trained = terms.job
     constraints = ", ".join(str(one) for one in trained.constraints) or "none"
     lines = [
@@ -38,7 +37,7 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
         f"  task: {'score new rows with the trained model' if scores else 'train a model'}",
         f"  solver: {trained.solver}; model: {trained.model}; at most {trained.max_rounds} rounds",
         f"  constraints: {constraints}",
-        f"  protection of messages: {described_protection(trained.protection)}",
+        f"  protection of messages: {trained.described_protection}",
         *([] if trained.label_privacy is None else [f"  label privacy: {trained.label_privacy.words}"]),
         f"  participants: {', '.join(f'{one} ({part})' for one, part in terms.participants.items())}",
     ]

@@ -24,6 +24,8 @@ from evenhand.jobs.parsing import Strict
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import party_encoder, party_model
+from evenhand.models.saved import from_state
+from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.key_exchange import KeyParty, KeyServer, Session
 from evenhand.protocol.asking import AskedParty, AskServer
 from evenhand.protocol.roles import SERVER
@@ -33,6 +35,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.site import Program
 from evenhand.training.together import enrolled, offer
+from evenhand.vertical.protected.build import scoring_dealer
 
 BATCH: Final = 10_000
 """Number of rows that are scored in one exchange."""
@@ -80,15 +83,23 @@ def asking_program(
     names, terms = job.parties, draft_terms(job)
     yield from offer(terms)
     session = yield from _session(SERVER, terms, question, identity_folder(identity, folder.path))
+    shares = {name: _servers_share(folder, name) for name in terms.passive} if terms.shares_weights else {}
     sums, scores = np.array(question.sums, dtype=np.int64), np.full(len(question.sums), np.nan)
     for first in range(0, len(sums), BATCH):
         asked = AskServer(names, question.kind, sums[first : first + BATCH])
         yield asked
-        scoring = scoring_server(job, len(asked.places), terms, session)
+        scoring = scoring_server(job, len(asked.places), terms, session, shares, first // BATCH)
         yield scoring
         scores[first + asked.places] = joint_scores(scoring)
     told = [None if np.isnan(one) else float(one) for one in scores]
     return {"scores": told, "labels": folder.labels}
+
+
+def _servers_share(folder: RunFolder, name: str) -> WeightShare:
+    """Return the server's share of a party's weights from its run folder."""
+    found = from_state(folder.read_share(name))
+    assert isinstance(found, WeightShare)
+    return found
 
 
 def _session(name: str, terms: VerticalTerms, question: Question, identity: Path | None) -> Program[Session | None]:
@@ -126,6 +137,8 @@ def answering_program(
     accepted = yield from enrolled(name, draft_terms(job), own.policy.to_policy(), on_terms)
     session = yield from _session(name, accepted, question, identity_folder(own.identity, base))
     if name == accepted.dealer:
+        for batch in range(question.batches if accepted.shares_weights else 0):
+            yield scoring_dealer(accepted, session, batch)
         return Answered(question.run, 0)
     with naming(f"party {name!r}"):
         encoder = party_encoder(folder, name)

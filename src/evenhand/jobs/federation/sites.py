@@ -6,11 +6,11 @@ and groups from its own copy of the label holder's table: it runs there, or wher
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,9 @@ from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
+from evenhand.models.saved import to_state
 from evenhand.models.trees import TreesModel
+from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.key_exchange import Session
 from evenhand.protocol.align import id_sums
 from evenhand.protocol.roles import SERVER, Role
@@ -44,6 +46,19 @@ from evenhand.training.vertical_sources import Alignment
 from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps
 from evenhand.vertical.protected import build as protected
 from evenhand.vertical.protected.layer import innermost
+
+KeepShares: TypeAlias = Callable[[Mapping[str, WeightShare]], None]
+"""Keeps the server's shares of the parties' weights."""
+
+
+def forget_shares(_: Mapping[str, WeightShare]) -> None:
+    """Keep nothing: nobody asks this run for scores later."""
+
+
+def keep_shares(folder: RunFolder, shares: Mapping[str, WeightShare]) -> None:
+    """Write the server's shares of the parties' weights to its own run folder."""
+    for name, share in shares.items():
+        folder.write_share(name, to_state(share))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +138,7 @@ def server_program(
     checkpoints: CheckpointManager | None = None,
     identity: Path | None = None,
     run: str = "",
+    keep: KeepShares = forget_shares,
 ) -> Program[dict[str, Any]]:
     """Run the server's steps, then score the rows; return the content of `result.json`.
 
@@ -134,6 +150,8 @@ def server_program(
         Returns the transcript of this site.
     identity
         Folder of the server's own identity; None is that of its start-up kit.
+    keep
+        Called with the server's shares of the parties' weights after training, to keep them for `predict --remote`.
     """
     if holder.party.name != job.holder or holder.party.label is None:
         raise JobError(f"the server needs the party file of {job.holder}, which holds the label in this job")
@@ -144,10 +162,14 @@ def server_program(
     folder = identity_folder(identity, base)
     attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
     terms, server, key, session = yield from alone(steps, training_runner(checkpoints), attempt)
-    told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
+    told, shares = (
+        ServersWord(certified(server.certificate), server.proofs(), server.statistics()),
+        server.weight_shares,
+    )
     # Release the solver's server: it holds large arrays that are no longer needed.
     del server
-    scoring = scoring_server(job, len(rows.test), terms, session)
+    keep(shares)
+    scoring = scoring_server(job, len(rows.test), terms, session, shares)
     yield scoring
     scores = joint_scores(scoring)
     del scoring
@@ -195,10 +217,17 @@ def _check_weight(job: FederationJob, own: PartyFile) -> None:
         )
 
 
-def scoring_server(job: FederationJob, n_rows: int, terms: VerticalTerms, session: Session | None) -> Role:
+def scoring_server(
+    job: FederationJob,
+    n_rows: int,
+    terms: VerticalTerms,
+    session: Session | None,
+    shares: Mapping[str, WeightShare],
+    batch: int = 0,
+) -> Role:
     """Return the server's role in scoring; where the terms have masks, only sums over passive parties arrive."""
     if terms.only_sums:
-        return protected.scoring_server(terms, n_rows, session)
+        return protected.scoring_server(terms, n_rows, session, shares, batch)
     return ScoreServer(job.parties, n_rows, job.holder if job.crosses_trees else None)
 
 
@@ -220,7 +249,7 @@ def scoring_party(
 ) -> Role:
     """Return a party's role in scoring; only the label holder can evaluate trees that cross parties."""
     if terms.only_sums:
-        return protected.scoring_party(terms, ScoreParty(name, model.predict(matrix)), session, batch)
+        return protected.scoring_party(terms, name, model, matrix, session, batch)
     if not job.crosses_trees:
         return ScoreParty(name, model.predict(matrix))
     assert isinstance(model, TreesModel)
@@ -261,4 +290,7 @@ def dealer_program(
         raise JobError(f"{name} is not the dealer of this job, but its own file says so; change one of the two files")
     steps = dealer_steps(name, draft_terms(job), policy=own.policy.to_policy(), on_terms=on_terms)
     attempt = partial(new_attempt, name, identity_folder(own.identity, base), checkpoints, run)
-    return DealerEnd((yield from alone(steps, training_runner(checkpoints), attempt)))
+    terms, session = yield from alone(steps, training_runner(checkpoints), attempt)
+    if terms.shares_weights:
+        yield protected.scoring_dealer(terms, session)
+    return DealerEnd(terms)

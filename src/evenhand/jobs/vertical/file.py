@@ -25,7 +25,7 @@ from evenhand.jobs.schema import (
     located,
     to_model,
 )
-from evenhand.protocol.job import Job, RuntimeName
+from evenhand.protocol.job import Job, RuntimeName, Weights
 from evenhand.solvers.checking import check_job, check_takes_weights
 from evenhand.solvers.registry import VERTICAL, resolve
 
@@ -66,6 +66,12 @@ class VerticalJobSection(TrainingSection):
     ids: Literal["equal", "inner"] = key(
         "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have.", "inner", "equal"
     )
+    weights: Weights = key(
+        "Where weights are trained in shares (`dealer`, `encrypted`): `shared` keeps them so, and nobody knows them. "
+        "`party` gives each party its own, which tell it what any model tells of its labels.",
+        "party",
+        "shared",
+    )
     label_privacy: LabelPrivacySection | None = None
 
     @property
@@ -79,6 +85,7 @@ class VerticalJobSection(TrainingSection):
             solver=self.solver,
             max_rounds=self.max_rounds,
             label_privacy=None if asked is None else asked.model_dump(),
+            weights=self.weights,
             **to_model(self.model, "vertical").job_fields,
         )
         return resolve(job, self.tol)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from evenhand.arrays import Matrix
 from evenhand.errors import InputError
+from evenhand.models.base import Scorer
+from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.key_exchange import Session
 from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import SERVER, Role
@@ -14,14 +18,19 @@ from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import Party, PartyData, ServerData
-from evenhand.vertical.protected.dealing import DealerRole, DealtParty, DealtServer
+from evenhand.vertical.protected.dealing import DealtParty, DealtServer
+from evenhand.vertical.protected.dealt_scores import DealtScoreParty, DealtScoreServer, ScoreDealer
 from evenhand.vertical.protected.guarding import check_columns
+from evenhand.vertical.protected.layer import Layer
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
-from evenhand.vertical.protected.messages import CLOSING
+from evenhand.vertical.protected.messages import CLOSING, SCORE_SHARES, SCORE_TRIPLES
+from evenhand.vertical.protected.scoring import shares_of
+from evenhand.vertical.protected.sharing_server import SharedServer
+from evenhand.vertical.protected.triples import DealerRole
 from evenhand.vertical.server import Server
 
 _TOGETHER: Final = "together"
-_SCORING: Final = Vocabulary(*SCORING, *CLOSING)
+_SCORING: Final = Vocabulary(*SCORING, *CLOSING, *SCORE_SHARES, *SCORE_TRIPLES)
 
 
 def protected_server(terms: VerticalTerms, own: ServerData, solver: Solver[Server, Party]) -> Role:
@@ -47,26 +56,65 @@ def protected_party(terms: VerticalTerms, name: str, own: PartyData, solver: Sol
     return MaskedParty(inner, terms.passive, session, terms.digest)
 
 
-def scoring_server(terms: VerticalTerms, rows: int, session: Session | None) -> Role:
-    """Return the server's role in scoring common rows where only sums arrive; `innermost` of it has the scores."""
-    scores = ScoreServer((terms.active[0], _together(terms)), rows)
-    role = TogetherServer(scores, terms.passive, _together(terms), _session_of(SERVER, session), CLOSING)
-    role.vocabulary = _SCORING
-    return role
-
-
-def scoring_party(terms: VerticalTerms, scores: ScoreParty, session: Session | None, batch: int = 0) -> Role:
-    """Return a party's role in scoring common rows: a passive party sends its scores behind masks.
+def scoring_server(
+    terms: VerticalTerms,
+    rows: int,
+    session: Session | None,
+    shares: Mapping[str, WeightShare] | None = None,
+    batch: int = 0,
+) -> Role:
+    """Return the server's role in scoring common rows where only sums arrive; `innermost` of it has the scores.
 
     Parameters
     ----------
+    shares
+        The server's shares of the passive parties' weights, where nobody has the weights.
     batch
-        Number of the exchange in the session. Each has its own masks.
+        Number of the exchange in the session. Each has its own masks and triples.
     """
-    context = f"scores {batch} {terms.digest}"
-    role = MaskedParty(scores, terms.passive, _session_of(scores.name, session), context, CLOSING)
+    inner: Role = ScoreServer((terms.active[0], _together(terms)), rows)
+    keys = _session_of(SERVER, session)
+    if terms.shares_weights:
+        own = shares_of(shares or {}, terms.passive)
+        assert isinstance(inner, ScoreServer)
+        inner = DealtScoreServer(inner, own, _together(terms), _dealer_of(terms), keys, _scores(terms, batch))
+    role = TogetherServer(inner, terms.passive, _together(terms), keys, CLOSING)
     role.vocabulary = _SCORING
     return role
+
+
+def scoring_party(
+    terms: VerticalTerms, name: str, model: Scorer, matrix: Matrix, session: Session | None, batch: int = 0
+) -> Role:
+    """Return a party's role in scoring common rows: a passive party sends its scores, or its share, behind masks."""
+    keys, context = _session_of(name, session), _scores(terms, batch)
+    inner: Role
+    if isinstance(model, WeightShare):
+        inner = DealtScoreParty(name, model, matrix, _dealer_of(terms), keys, context)
+    else:
+        inner = ScoreParty(name, model.predict(matrix))
+    role = MaskedParty(inner, terms.passive, keys, context, CLOSING)
+    role.vocabulary = _SCORING
+    return role
+
+
+def scoring_dealer(terms: VerticalTerms, session: Session | None, batch: int = 0) -> Role:
+    """Return the dealer's role in scoring common rows."""
+    name = _dealer_of(terms)
+    role = ScoreDealer(name, terms.passive, _session_of(name, session), _scores(terms, batch))
+    role.vocabulary = _SCORING
+    return role
+
+
+def server_shares(role: Role) -> dict[str, WeightShare]:
+    """Return what the server keeps of the parties' weights, from its role in training."""
+    while isinstance(role, Layer) and not isinstance(role, SharedServer):
+        role = role.inner
+    return role.weight_shares if isinstance(role, SharedServer) else {}
+
+
+def _scores(terms: VerticalTerms, batch: int) -> str:
+    return f"scores {batch} {terms.digest}"
 
 
 def dealer(terms: VerticalTerms, session: Session | None) -> DealerRole:

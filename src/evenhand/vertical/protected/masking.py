@@ -23,10 +23,10 @@ from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.scoring import PARTIAL_SCORES
 from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.protected.layer import Layer, readdressed
-from evenhand.vertical.protected.messages import MASKS, SHARES
+from evenhand.vertical.protected.messages import MASKS, SCORE_SHARES, SHARES
 
 SUMMED: Final[Mapping[str, Schema]] = {
-    one.kind: one for one in (*VOCABULARY, *SHARES, PARTIAL_SCORES) if one.coverage.summed
+    one.kind: one for one in (*VOCABULARY, *SHARES, *SCORE_SHARES, PARTIAL_SCORES) if one.coverage.summed
 }
 """Kinds of messages that are summed."""
 _PIECE: Final = 1 << 15

@@ -124,10 +124,64 @@ WEIGHT_SHARE = Schema(
     {"words": Field("i8", ("columns",))},
     direction=Direction("server", "passive party"),
     reveals=(
-        "To a passive party, at the end: the server's share of the party's own weights, so that it knows its part of "
-        "the model. What a model reveals of the labels it was trained on, these weights reveal."
+        "To a passive party, at the end and with weights = 'party' only: the server's share of the party's own "
+        "weights, so that it knows its part of the model. Weights tell what any model tells of the labels it was "
+        "trained on: sums of labels by column, less exact with every step. Two runs that differ by one person tell "
+        "that person's label. Weights after a single step would be exact sums of labels, and are not sent."
     ),
     coverage=Coverage(from_labels=True),
+)
+TRAINING_ENDED = Schema(
+    "training-ended",
+    {"number": INTEGER},
+    direction=Direction("server", "passive party"),
+    reveals=(
+        "That training has ended, and after how many exchanges. Party and server keep their shares of the party's "
+        "weights, which nobody knows."
+    ),
+)
+SHARED_SCORES = Schema(
+    "shared-scores",
+    {"words": WORDS},
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "The party's share of its contribution to the score of each row. It is sent behind masks only "
+        "(masked-partial-scores), so that the server learns the sum over passive parties, as with partial-scores."
+    ),
+    coverage=Coverage(summed=True),
+)
+SCORE_TRIPLE = Schema(
+    "score-triple",
+    {"columns": INTEGER, "rows": INTEGER},
+    direction=Direction("passive party", "dealer"),
+    reveals="To the dealer, which has no data: the sender's number of columns, and the number of rows to score.",
+)
+HIDDEN_ROWS = Schema(
+    "hidden-rows",
+    {"words": Field("i8", (None, "rows"))},
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "To the server: the columns of the rows to score, minus random words that only the party and the dealer know. "
+        "Uniform words, and the number of columns."
+    ),
+)
+HIDDEN_WEIGHTS = Schema(
+    "hidden-weights",
+    {"words": Field("i8", ("columns",))},
+    direction=Direction("server", "passive party"),
+    reveals=(
+        "To a passive party: the server's share of the party's weights, minus random words that only the server and "
+        "the dealer know. Uniform words."
+    ),
+)
+SCORE_CORRECTIONS = Schema(
+    "score-corrections",
+    {"words": Field("i8", ("rows",))},
+    direction=Direction("dealer", "server"),
+    reveals=(
+        "To the server: products of random words, minus random words that only a party and the dealer know. Uniform "
+        "words."
+    ),
 )
 ENCRYPTION_KEY = Schema(
     "encryption-key",
@@ -176,7 +230,12 @@ BLINDED_SUMS = Schema(
 
 MASKS = Vocabulary(MASKED, title="Vertical: masked sums")
 CLOSING = Vocabulary(MASKED_PARTIAL_SCORES, title="After training: masked scores")
-SHARES = Vocabulary(SHARED_DIRECTION, WEIGHT_SHARE, title="Vertical: shared weights")
+SHARES = Vocabulary(SHARED_DIRECTION, TRAINING_ENDED, title="Vertical: shared weights")
+OWN_WEIGHTS = Vocabulary(WEIGHT_SHARE, title="Vertical: weights that were shared in training, to their party")
+SCORE_SHARES = Vocabulary(SHARED_SCORES, title="After training: scores by shared weights")
+SCORE_TRIPLES = Vocabulary(
+    SCORE_TRIPLE, HIDDEN_ROWS, HIDDEN_WEIGHTS, SCORE_CORRECTIONS, title="After training: scores with a dealer"
+)
 TRIPLES = Vocabulary(
     JOINING,
     HIDDEN_COLUMNS,
@@ -189,4 +248,4 @@ TRIPLES = Vocabulary(
 CIPHERTEXTS = Vocabulary(
     ENCRYPTION_KEY, ENCRYPTED_DERIVATIVE, ENCRYPTED_PRODUCTS, BLINDED_SUMS, title="Vertical: encrypted products"
 )
-VOCABULARY = Vocabulary(*MASKS, *CLOSING, *SHARES, *TRIPLES, *CIPHERTEXTS)
+VOCABULARY = Vocabulary(*MASKS, *CLOSING, *SHARES, *OWN_WEIGHTS, *SCORE_SHARES, *TRIPLES, *SCORE_TRIPLES, *CIPHERTEXTS)

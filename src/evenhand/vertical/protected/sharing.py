@@ -7,13 +7,14 @@ H⁻¹ times the server's share of w, and X_k times its share of d. Triples of a
 (`encrypting.py`) give each of the two a share of the product, and nothing else.
 
 The sum over parties of X_k d opens to the server, under the masks of `masking.py`, and so do the sums of inner products
-of directions. Coefficients return in the clear. At the end the server sends each party its share of θ_k.
+of directions. Coefficients return in the clear. At the end each keeps its share of θ_k, and scores of rows are one more
+product (`scoring.py`); with ``weights = "party"`` the server sends its share to the party. The server's side is in
+`sharing_server.py`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -21,29 +22,28 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.losses import LOSSES
-from evenhand.errors import DataError, ProtocolError, RunError
+from evenhand.errors import DataError, ProtocolError
+from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
+from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.fixed_point import decode, encode
 from evenhand.privacy.fixed_products import (
     DIRECTION_BITS,
     DIRECTION_CUT,
-    WEIGHT_BITS,
     ProductGrid,
     combine,
     cut,
-    in_range,
     times,
-    weight_words,
+    weight_share,
 )
 from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Vocabulary
-from evenhand.protocol.roles import SERVER, Role, Sends
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, GRADIENT_NORM, SCORES
+from evenhand.vertical.messages import COEFFICIENTS, DIRECTION, GO_BACK, GRADIENT_NORM, SCORES
 from evenhand.vertical.problem import Party, PartyData, own_model
-from evenhand.vertical.protected.layer import Layer
-from evenhand.vertical.protected.messages import SHARED_DIRECTION, WEIGHT_SHARE
+from evenhand.vertical.protected.messages import SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE
 from evenhand.vertical.protected.trail import Trail
 from evenhand.vertical.subspace.options import Subspace
 
@@ -51,12 +51,8 @@ MOST_COLUMNS: Final = 1024
 """Maximum number of columns of a party: it forms a matrix of their square."""
 LEAST_RIDGE: Final = 1e-3
 """Least ridge of the curvature that directions are computed with, so that −H⁻¹ stays small in fixed point."""
-MOST_REPEATS: Final = 6
-"""Maximum number of exchanges in a row that fail the range check."""
 MOST_REPEATED: Final = 12
 """Maximum number of repeated exchanges that a party answers in a run."""
-SHORTER: Final = 4
-"""By how many powers of two directions are shortened when an exchange is repeated."""
 MOST_LENGTHENED: Final = 16
 """Maximum power of two by which directions are lengthened near the optimum, where they would lose their digits."""
 
@@ -116,7 +112,14 @@ class SharedParty(Party):
     """
 
     spare: ClassVar[int] = 0
-    state_fields: ClassVar = {"trail": Trail, "shares": Words, "number": int, "exchanged": int, "repeated": int}
+    state_fields: ClassVar = {
+        "trail": Trail,
+        "shares": Words,
+        "final": Words,
+        "number": int,
+        "exchanged": int,
+        "repeated": int,
+    }
     model: LinearModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData, level: Vocabulary) -> None:
@@ -124,7 +127,9 @@ class SharedParty(Party):
         model = own_model(terms, name, PartyData(grid.on_grid(own.matrix), own.weights))
         assert isinstance(model, LinearModel)
         super().__init__(terms, name, model)
-        self.vocabulary = Vocabulary(SCORES, COEFFICIENTS, GO_BACK, SHARED_DIRECTION, WEIGHT_SHARE, *level)
+        self.vocabulary = Vocabulary(
+            SCORES, COEFFICIENTS, GO_BACK, SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE, *level
+        )
         self.grid, self.columns = grid, model.columns
         if self.columns > MOST_COLUMNS:
             raise DataError(
@@ -139,6 +144,7 @@ class SharedParty(Party):
         self.trail = Trail(bands, history)
         start = np.vstack([model.weights, np.zeros((bands - 1, self.columns))])
         self.shares: Words = encode(start, DIRECTION_BITS)
+        self.final: Words = np.zeros(0, dtype=np.uint64)
         model.weights = decode(self.shares[0], DIRECTION_BITS)
         self.number = self.exchanged = self.repeated = 0
 
@@ -164,13 +170,19 @@ class SharedParty(Party):
         if message.kind == GO_BACK.kind:
             self.trail.go_back()
             return ()
-        if message.kind == WEIGHT_SHARE.kind:
-            own = times(self.shares.T, weight_words(self.trail.weights))
-            self.model.weights = decode(own + message["words"].view(np.uint64), DIRECTION_BITS + WEIGHT_BITS)
+        if message.kind == (TRAINING_ENDED if self.terms.shares_weights else WEIGHT_SHARE).kind and not self.done:
+            self.final = weight_share(self.shares, self.trail.weights, first=False)
+            if message.kind == WEIGHT_SHARE.kind:
+                other = WeightShare(message["words"].view(np.uint64), self.grid.column_bits)
+                self.model.weights = WeightShare(self.final, self.grid.column_bits).joined(other).weights
             self.forget()
             self.done = True
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+
+    @property
+    def trained(self) -> Scorer:
+        return WeightShare(self.final, self.grid.column_bits) if self.terms.shares_weights else self.model
 
     def asked(self, message: Message) -> Ask:
         """Read and check what is asked. A number is answered once, and rounds only as often as the terms say."""
@@ -235,235 +247,5 @@ class SharedParty(Party):
         """
 
     def forget(self) -> None:
-        """Delete all shares and secrets once the weights are known."""
+        """Delete the shares of directions and all secrets at the end."""
         self.shares = np.zeros((0, self.columns), dtype=np.uint64)
-
-
-class SharedServer(Layer):
-    """Server's side: stands for all passive parties as `together`, and holds its shares of their directions."""
-
-    spare: ClassVar[int] = 0
-    state_fields: ClassVar = {
-        "trail": Trail,
-        "number": int,
-        "shares": dict[str, Words],
-        "gram": Array,
-        "length": float,
-        "repeats": int,
-        "_waiting": Message | None,
-        "_sum": Message | None,
-        "_words": Words,
-        "_lengthen": int,
-    }
-
-    def __init__(self, inner: Role, terms: VerticalTerms, together: str, level: Vocabulary) -> None:
-        super().__init__(inner, Vocabulary(SHARED_DIRECTION, WEIGHT_SHARE, *level))
-        options = terms.job.settings(Subspace)
-        self.trail = Trail(options.bands_asked(terms), options.steps_kept(terms))
-        self.grid, self.members, self.together = ProductGrid(terms.n_rows), terms.passive, together
-        self.regulariser = terms.regulariser
-        self.number = 0
-        self.shares: dict[str, Words] = {}
-        self.gram: Array = np.zeros((self.trail.bands, self.trail.bands))
-        self.length = 1.0
-        self.repeats = 0
-        self._waiting: Message | None = None
-        self._sum: Message | None = None
-        self._words: Words = np.zeros(0, dtype=np.uint64)
-        self._lengthen = 0
-
-    def inwards(self, message: Message) -> Sends:
-        if message.kind == SCORES.kind and message.sender == self.together:
-            self.gram[0, 0] = message.number("squared_norm")
-        return super().inwards(message)
-
-    def outwards(self, messages: Sends) -> Sends:
-        """Hold back ν, and follow the steps that the inner server takes."""
-        sends: list[Message] = []
-        for one in messages:
-            if one.receiver != self.together:
-                sends.append(one)
-                continue
-            if one.kind == DERIVATIVE.kind:
-                self._waiting, self.repeats = one, 0
-                sends += self._ask_next()
-                continue
-            if one.kind == COEFFICIENTS.kind:
-                self.trail.go(one["coefficients"], keep=bool(one.integer("keep")))
-            elif one.kind == GO_BACK.kind:
-                self.trail.go_back()
-            sends.append(one)
-        return sends
-
-    def _ask_next(self) -> Sends:
-        self.number += 1
-        return [*self.request(), *self.proceed()]
-
-    def request(self) -> Sends:
-        """Request what the next exchange needs from others."""
-        return ()
-
-    def ask(self, message: Message, scale: int) -> Ask:
-        return Ask(
-            message.integer("round"),
-            message.integer("last"),
-            self.number,
-            scale,
-            self._lengthen,
-            tuple(self.trail.numbers),
-        )
-
-    def proceed(self) -> Sends:
-        """Begin the exchange about the waiting ν, if everything that it needs has arrived."""
-        if self._waiting is None or not self.ready:
-            return ()
-        nu, scale = self.grid.nu(self._waiting["nu"])
-        wanted = int(np.floor(-np.log2(max(self.length, 1e-12)))) + scale
-        self._lengthen = int(np.clip(wanted, -SHORTER, MOST_LENGTHENED)) - SHORTER * self.repeats
-        ask = self.ask(self._waiting, scale)
-        self.begin_exchange(ask)
-        spare, bands = np.uint64(self.spare), self.trail.bands
-        pull = self.grid.pull(self.trail.weights, self.regulariser, scale)
-        opened = np.zeros((0 if ask.last else bands, self.grid.rows), dtype=np.uint64)
-        inner = np.zeros(1, dtype=np.uint64) if ask.last else np.zeros(1 + bands * (len(pull) + bands), np.uint64)
-        sends: list[Message] = []
-        for name in self.members:
-            slope = self.slope_share(name, ask, nu) + (times(self.shares[name].T, pull) << spare)
-            slope = cut(slope, self.grid.slope_cut + self.spare, first=True)
-            new = np.zeros((0, len(slope)), dtype=np.uint64)
-            if not ask.last:
-                product = self.direction_share(name, ask, slope)
-                new = ask.direction(product, self.spare, first=True).reshape(bands, -1)
-                opened += self.scores_share(name, ask, new)
-                self.shares[name] = np.concatenate([self.shares[name], new])
-            inner += np.append(np.matmul(new, self.shares[name].T).ravel(), times(slope[None], slope)) << spare
-            sends.append(self.told(name, ask, slope, new))
-            self.spent += float((1 + bands) * self.grid.rows * len(slope))
-        self._words = np.concatenate([opened.ravel(), inner])
-        if not ask.last:
-            self.trail.extend(ask.number)
-        return sends
-
-    def take(self, message: Message) -> Sends:
-        if message.kind == SHARED_DIRECTION.kind and message.sender == self.together:
-            if self._sum is not None or message.integer("number") != self.number or not len(self._words):
-                raise ProtocolError("the parties answer an exchange that was not asked for; refused")
-            if len(message["words"]) != len(self._words):
-                raise ProtocolError(f"the parties send {len(message['words'])} words, not {len(self._words)}; refused")
-            self._sum = message
-            return self.open()
-        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
-
-    def open(self) -> Sends:
-        """Open the sums of an exchange once everything of it has arrived, and hand them to the inner server."""
-        if self._sum is None or self._waiting is None or not self.crossed_all:
-            return ()
-        words, message = self._sum["words"].view(np.uint64) + self._words, self._waiting
-        bands, rows = self.trail.bands, self.grid.rows
-        last = bool(message.integer("last"))
-        size = 0 if last else bands * rows
-        words[size:] += self.cross(last)
-        self._sum, self._words = None, np.zeros(0, dtype=np.uint64)
-        scale = self.grid.nu(message["nu"])[1]
-        unit = self.grid.slope_unit * 2.0**scale
-        squared = float(decode(words[-1:], self.spare)[0]) * unit**2
-        if last:
-            self._waiting = None
-            return self.found(GRADIENT_NORM.message(self.together, SERVER, squared_gradient=max(squared, 0.0)))
-        scores = decode(words[:size].reshape(bands, rows), self.grid.column_bits + DIRECTION_BITS + self.spare)
-        if not in_range(scores):
-            return self._repeat()
-        self._waiting = None
-        lengthened = 2.0 ** (self._lengthen - scale)
-        self.length = min(max(float(np.abs(scores).max(initial=0.0)) / lengthened, 1e-12), 1.0)
-        products = decode(words[size:-1].reshape(bands, -1), 2 * DIRECTION_BITS + self.spare)
-        return self.found(self._direction(message, scores, products, squared, lengthened))
-
-    def _repeat(self) -> Sends:
-        """Repeat an exchange with new shares and shorter directions: a share was cut wrongly."""
-        self.repeats += 1
-        if self.repeats > MOST_REPEATS:
-            raise RunError(
-                f"directions are out of range in {self.repeats} exchanges in a row; scale the columns (scale=True does)"
-            )
-        self.trail.drop_last()
-        for name in self.members:
-            self.shares[name] = self.shares[name][: -self.trail.bands]
-        self.dropped()
-        return self._ask_next()
-
-    def _direction(
-        self, message: Message, scores: Array, products: Array, squared: float, lengthened: float
-    ) -> Message:
-        """Return what all passive parties together would have sent without protection."""
-        trail, bands = self.trail, self.trail.bands
-        gram = np.zeros((len(trail.weights), len(trail.weights)))
-        gram[:-bands, :-bands] = self.gram
-        gram[-bands:], gram[:, -bands:] = products, products.T
-        self.gram = gram
-        basis, full = trail.basis, np.zeros((bands + trail.history, len(trail.weights)))
-        full[: len(basis)] = basis
-        linear = full @ gram @ trail.weights
-        slopes = scores @ message["nu"] + self.regulariser * linear[:bands]
-        return DIRECTION.message(
-            self.together,
-            SERVER,
-            round=message.integer("round"),
-            scores=scores,
-            gram=full @ gram @ full.T,
-            linear=linear,
-            squared_norm=trail.weights @ gram @ trail.weights,
-            squared_gradient=max(squared, 0.0),
-            decrement=-0.5 * float(slopes.sum()) / lengthened,
-        )
-
-    def ended(self) -> Sends:
-        """Send each party the server's share of its weights, and delete all others."""
-        factors = weight_words(self.trail.weights)
-        sends = [
-            WEIGHT_SHARE.message(SERVER, name, words=times(self.shares[name].T, factors).view(np.int64))
-            for name in self.members
-        ]
-        self.shares = {}
-        return sends
-
-    @property
-    @abstractmethod
-    def ready(self) -> bool:
-        """Whether the next exchange can begin."""
-
-    def begin_exchange(self, ask: Ask) -> None:
-        """Prepare an exchange."""
-
-    def dropped(self) -> None:
-        """Forget what was kept of the last exchange."""
-
-    @abstractmethod
-    def slope_share(self, name: str, ask: Ask, nu: Words) -> Words:
-        """Return the server's share of X_kᵀν."""
-
-    @abstractmethod
-    def direction_share(self, name: str, ask: Ask, slope: Words) -> Words:
-        """Return the server's share of −H⁻¹ times its share of the slope."""
-
-    @abstractmethod
-    def scores_share(self, name: str, ask: Ask, new: Words) -> Words:
-        """Return the server's share of X_k times its shares of the directions, (bands, rows)."""
-
-    @abstractmethod
-    def told(self, name: str, ask: Ask, slope: Words, new: Words) -> Message:
-        """Return the message that gives a party its shares of the three products."""
-
-    @property
-    @abstractmethod
-    def crossed_all(self) -> bool:
-        """Whether all parties have sent what the inner products need."""
-
-    @abstractmethod
-    def cross(self, last: bool) -> Words:
-        """Return the server's shares of the inner products of the parties' shares with its own, summed over parties."""
-
-
-def joined(members: Sequence[str], words: dict[str, Words]) -> Words:
-    """Return the words of all members, one after the other."""
-    return np.concatenate([words[name].ravel() for name in members])

@@ -51,6 +51,12 @@ class Trail:
         self.steps: list[Array] = []
         self.best: Array | None = None
 
+    @property
+    def steps_taken(self) -> int:
+        """Number of exchanges whose directions are in the weights."""
+        after = self.weights[self.bands :].reshape(-1, self.bands)
+        return int(after.any(axis=1).sum())
+
     def extend(self, number: int) -> None:
         """Add the directions of an exchange."""
         self.numbers.append(number)

@@ -1,0 +1,163 @@
+"""Random words that two participants draw from a common seed, and the dealer that knows all of them (`dealing.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy.fixed_products import combine, times
+from evenhand.privacy.key_exchange import Session
+from evenhand.privacy.pairwise import Words, stream
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, Role, Sends
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.protected.messages import CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
+from evenhand.vertical.protected.sharing import crossed
+from evenhand.vertical.subspace.options import Subspace
+
+NO_MORE: Final = -1
+"""Number of a triple that means: no more triples are needed."""
+
+
+def as_words(array: Any) -> Words:
+    """Return integers of a message as words."""
+    return np.asarray(array).view(np.uint64)
+
+
+class PartySeed:
+    """Random words that a party and the dealer both draw."""
+
+    def __init__(self, seed: bytes, columns: int, rows: int, bands: int) -> None:
+        self._seed, self._columns, self._rows, self._bands = seed, columns, rows, bands
+
+    def columns(self) -> Words:
+        """(m, n): what hides the columns."""
+        return self._draw("columns", self._columns, self._rows)
+
+    def matrix(self) -> Words:
+        """(bands · m, m): what hides −H⁻¹."""
+        return self._draw("matrix", self._bands * self._columns, self._columns)
+
+    def shares(self, number: int) -> Words:
+        """(1 + bands, m): what hides the shares of the slope and of the directions."""
+        return self._draw(f"shares {number}", 1 + self._bands, self._columns)
+
+    def slope(self, number: int) -> Words:
+        return self._draw(f"slope {number}", self._columns)
+
+    def directions(self, number: int) -> Words:
+        return self._draw(f"directions {number}", self._bands * self._columns)
+
+    def scores(self, number: int) -> Words:
+        return self._draw(f"scores {number}", self._bands, self._rows)
+
+    def products(self, number: int, size: int) -> Words:
+        return self._draw(f"products {number}", size)
+
+    def _draw(self, label: str, *shape: int) -> Words:
+        return stream(self._seed, label, int(np.prod(shape))).reshape(shape)
+
+
+class ServerSeed:
+    """Random words that the server and the dealer both draw."""
+
+    def __init__(self, seed: bytes, rows: int, bands: int) -> None:
+        self._seed, self._rows, self._bands = seed, rows, bands
+
+    def nu(self, number: int) -> Words:
+        """What hides ν."""
+        return stream(self._seed, f"derivative {number}", self._rows)
+
+    def shares(self, name: str, columns: int, number: int) -> Words:
+        """(1 + bands, m): what hides the server's shares of one party's slope and directions."""
+        drawn = stream(self._seed, f"shares {number} {name}", (1 + self._bands) * columns)
+        return drawn.reshape(1 + self._bands, columns)
+
+
+class DealerRole(Role):
+    """Deals matching random numbers. It has no data, and knows only the numbers of rows, columns and rounds."""
+
+    vocabulary = TRIPLES
+    state_fields: ClassVar = {
+        "_columns": dict[str, int],
+        "_asked": Message | None,
+        "_number": int,
+    }
+
+    def __init__(self, name: str, terms: VerticalTerms, session: Session) -> None:
+        self.bands = terms.job.settings(Subspace).bands_asked(terms)
+        super().__init__(name, {"rows": terms.n_rows, "bands": self.bands})
+        self.rows, self.members = terms.n_rows, terms.passive
+        self._seeds = {peer: session.seed(peer, f"triples {terms.digest}") for peer in (SERVER, *self.members)}
+        self._columns: dict[str, int] = {}
+        self._masks: dict[str, tuple[Words, Words]] = {}
+        self._asked: Message | None = None
+        self._number = 0
+
+    def handle(self, message: Message) -> Sends:
+        sender = message.sender
+        if message.kind == JOINING.kind and sender in self.members and sender not in self._columns:
+            self._columns[sender] = message.integer("columns")
+            return self._answer()
+        if message.kind == NEXT_TRIPLE.kind and sender == SERVER and self._asked is None:
+            if message.integer("number") == NO_MORE:
+                self.done = True
+                self._seeds, self._masks, self._columns = {}, {}, {}
+                return ()
+            # A number that came before would give the server two products under the same random words.
+            if message.integer("number") > self._number:
+                self._asked, self._number = message, message.integer("number")
+                return self._answer()
+        raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
+
+    def _answer(self) -> Sends:
+        """Return the requested triple once all participants have joined."""
+        if self._asked is None or len(self._columns) < len(self.members):
+            return ()
+        asked, self._asked = self._asked, None
+        return [self._corrections(asked)]
+
+    def _corrections(self, asked: Message) -> Message:
+        number, last = asked.integer("number"), bool(asked.integer("last"))
+        kept = [int(one) for one in asked["kept"]]
+        server = ServerSeed(self._seeds[SERVER], self.rows, self.bands)
+        nu = server.nu(number)
+        slopes, directions = [], []
+        scores = np.zeros((0 if last else self.bands, self.rows), dtype=np.uint64)
+        products = np.zeros(1 if last else 1 + self.bands**2 * (len(kept) + 1), dtype=np.uint64)
+        for name in self.members:
+            columns = self._columns[name]
+            party = PartySeed(self._seeds[name], columns, self.rows, self.bands)
+            if name not in self._masks:
+                self._masks[name] = party.columns(), party.matrix()
+            masks, matrix = self._masks[name]
+            slopes.append(times(masks, nu) - party.slope(number))
+            one, other = party.shares(number), server.shares(name, columns, number)
+            inner = np.zeros(0, dtype=np.uint64)
+            if not last:
+                directions.append(times(matrix, other[0]) - party.directions(number))
+                scores += combine(other[1:], masks) - party.scores(number)
+                ones = np.concatenate([party.shares(old)[1:] for old in (*kept, number)])
+                others = np.concatenate([server.shares(name, columns, old)[1:] for old in (*kept, number)])
+                inner = crossed((one[1:], other[1:]), (ones, others)).ravel()
+            inner = np.append(inner, crossed((one[:1], other[:1]), (one[:1], other[:1])))
+            products += inner - party.products(number, len(inner))
+            self.effort += float((1 + self.bands) * columns * self.rows)
+        found = {"slopes": slopes, "directions": directions, "scores": [scores.ravel()], "products": [products]}
+        body = {key: _joined(parts).view(np.int64) for key, parts in found.items()}
+        return CORRECTIONS.message(self.name, SERVER, number=number, **body)
+
+    def resumed(self) -> Sends:
+        """Wait for everybody to join again: the attempt has new seeds."""
+        self._columns = {}
+        return ()
+
+    def restored(self) -> None:
+        self._masks = {}
+
+
+def _joined(parts: Sequence[Words]) -> Words:
+    return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
