@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from evenhand import HorizontalClassifier, SplitTableClassifier, VerticalClassifier, VerticalRegressor
+from evenhand.protocol.solver import Certificate
 from evenhand.solvers import FedAvg, HistogramTrees, Trees
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
+from evenhand.training.run import shortfalls
 
 ROWS = 240
 RNG = np.random.default_rng(0)
@@ -102,3 +105,24 @@ def test_where_clients_were_not_asked_to_measure_nothing_is_said_of_convergence(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         horizontal(solver=FedAvg(report_every=0, step=0.5, batch_size=8), max_rounds=30)
+
+
+CERTIFICATE = Certificate(
+    stationarity=0.1, violation=0.1, complementarity=0.0, objective=1.0, rounds=7, converged=False
+)
+
+
+@pytest.mark.parametrize(("given", "told"), [(2000, True), (1998, True), (1997, False)])
+def test_nearly_one_label_is_one_label(given: int, told: bool) -> None:
+    decisions = ["yes"] * given + ["no"] * (2000 - given)
+    found = shortfalls(replace(CERTIFICATE, converged=True), 1e-3, 10, decisions)
+    assert bool(found) == told
+    assert all("rows the same label, yes" in line for line in found)
+
+
+def test_a_run_that_stopped_by_itself_is_not_told_to_take_more_rounds() -> None:
+    (ended,) = shortfalls(CERTIFICATE, 1e-3, 7)
+    (stopped,) = shortfalls(CERTIFICATE, 1e-3, 8)
+    assert "raise max_rounds" in ended
+    assert "stopped by itself after 7 of 8 rounds" in stopped
+    assert "max_rounds" not in stopped

@@ -257,11 +257,16 @@ def bind_inequalities(
     sensitive: pd.DataFrame,
     sample_weight: Array | None = None,
 ) -> BoundConstraints:
-    """Bind inequalities to labels (±1) and to groups with agreed values."""
-    stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
+    """Bind inequalities to labels (±1) and to groups with agreed values.
+
+    Attributes that no inequality names form no strata, so that they cannot change a result.
+    """
+    named = {part.attribute for row in rows for _, part in row.terms}
+    known = {name: codes for name, codes in group_codes(sensitive, groups).items() if name in named}
+    stratum, (label, *codes) = strata([labels.astype(np.int64), *known.values()])
     # Code -1, of crossings that are left out, takes the last entry: None.
     values = {
-        name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(groups, codes, strict=True)
+        name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(known, codes, strict=True)
     }
     stratum_labels = label.astype(np.float64)
     sizes = np.bincount(stratum, weights=sample_weight, minlength=len(label))

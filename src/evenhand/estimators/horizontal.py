@@ -257,7 +257,14 @@ class HorizontalClassifier(ScoresAcrossClients):
         learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
         self._noise = self.update_noise, learned
         self.privacy_ = self.privacy_statements()
-        warn_of(shortfalls(run.certificate, job.tol, self._decided(self._in_order(run.model.predict(pool.features)))))
+        warn_of(
+            shortfalls(
+                run.certificate,
+                job.tol,
+                job.max_rounds,
+                self._decided(self._in_order(run.model.predict(pool.features))),
+            )
+        )
         return self
 
     def _check_plain(self) -> None:

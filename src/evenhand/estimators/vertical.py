@@ -161,7 +161,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read, checkpoints)
         self.classes_, self.pos_label_ = classes, pos_label
         decisions = self._decided(self._turned(scores))
-        warn_of(shortfalls(self.certificate_, job.tol, decisions))
+        warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds, decisions))
         return self
 
     def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
@@ -257,7 +257,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         job = self._job()
         check_job(job, "vertical")
         self._train(job, X, Beside(y, None, sample_weight), ids, _targets, checkpoints)
-        warn_of(shortfalls(self.certificate_, job.tol))
+        warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds))
         return self
 
     @property

@@ -231,7 +231,13 @@ def _add(digest: Any, part: Any) -> None:
         digest.update(repr(part).encode())
 
 
-def shortfalls(certificate: Certificate, tol: float, decisions: Iterable[Any] | None = None) -> list[str]:
+SAME_LABEL = 0.999
+"""Share of rows with the same decision from which on a model does not separate the classes."""
+
+
+def shortfalls(
+    certificate: Certificate, tol: float, max_rounds: int, decisions: Iterable[Any] | None = None
+) -> list[str]:
     """Return a warning for each shortfall of a finished run; empty if there is none.
 
     Estimators warn with these lines; the command line has an exit code for them.
@@ -240,20 +246,30 @@ def shortfalls(certificate: Certificate, tol: float, decisions: Iterable[Any] | 
     ----------
     tol
         Tolerance at which the solver was to stop.
+    max_rounds
+        Number of rounds that the solver was given.
     decisions
         Labels that the model gives to its training rows; None for a regression. Training rows have two classes, so a
-        model that gives all of them the same label has not learned to separate them.
+        model that gives nearly all of them the same label has not learned to separate them.
     """
     found = []
     # The objective is NaN if clients did not measure the model; convergence is then unknown.
     if not certificate.converged and not np.isnan(certificate.objective):
+        measured = (
+            f"(stationarity {certificate.stationarity:.1e}, violation {certificate.violation:.1e}, tol {tol:g}): "
+        )
         found.append(
-            f"the solver did not converge in {certificate.rounds} rounds (stationarity {certificate.stationarity:.1e}, "
-            f"violation {certificate.violation:.1e}, tol {tol:g}): raise max_rounds or tol; "
+            f"the solver did not converge in {certificate.rounds} rounds {measured}raise max_rounds or tol; "
             "if the violation does not shrink, the constraint cannot be met"
+            if certificate.rounds >= max_rounds
+            else f"the solver stopped by itself after {certificate.rounds} of {max_rounds} rounds, without convergence "
+            f"{measured}further rounds brought no progress. The constraint cannot be met with these rows and columns, "
+            "or tol is out of reach: widen the bound, merge groups, or raise tol"
         )
     given = Counter(() if decisions is None else decisions)
-    if len(given) == 1:
-        [(label, rows)] = given.items()
-        found.append(f"the model gives all {rows} rows the same label, {label}: it does not separate the classes")
+    rows = given.total()
+    label, most = max(given.items(), key=lambda one: one[1], default=(None, 0))
+    if rows and most >= SAME_LABEL * rows:
+        share = f"all {rows}" if most == rows else f"{most} of {rows}"
+        found.append(f"the model gives {share} rows the same label, {label}: it does not separate the classes")
     return found

@@ -129,7 +129,7 @@ def servers_result(
     return {
         "certificate": measured,
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
-        "shortfalls": shortfalls(certificate, job.to_job().tol, labels.named(scores)),
+        "shortfalls": shortfalls(certificate, job.to_job().tol, job.max_rounds, labels.named(scores)),
         "solver": job.to_job().solver,
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,

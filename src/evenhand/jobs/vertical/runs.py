@@ -116,7 +116,7 @@ def vertical_result(
     return {
         "certificate": told.certificate.as_dict(),
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in told.proofs],
-        "shortfalls": shortfalls(told.certificate, job.tol, labels.named(scores["train"])),
+        "shortfalls": shortfalls(told.certificate, job.tol, job.max_rounds, labels.named(scores["train"])),
         **quality(rows, scores, constraints=job.constraints),
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,

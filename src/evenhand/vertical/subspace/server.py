@@ -12,7 +12,7 @@ Round:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,7 +38,15 @@ from evenhand.vertical.problem import ServerData, has_intercept
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.options import Subspace
-from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, RoundProgress, near
+from evenhand.vertical.subspace.stopping import (
+    FEASIBLE,
+    GAINS_LEFT,
+    MOST_LEFT,
+    MOST_LEFT_OF_RATES,
+    PROMISE,
+    BestSeen,
+    RoundProgress,
+)
 from evenhand.vertical.subspace.tiny_problem import RateSchedule, TinyProblem, too_large_to_copy
 
 SINGLE = 1e-6
@@ -57,6 +65,7 @@ class SubspaceServer(Server):
         "scores": Array,
         "intercept_due": float,
         "decrement": float,
+        "next_gain": float,
         "progress": RoundProgress,
         "closing": bool,
         "problem": RateSchedule,
@@ -76,7 +85,7 @@ class SubspaceServer(Server):
         self.columns_awaited = options.own_columns
         self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
-        self.decrement = np.nan
+        self.decrement = self.next_gain = np.nan
         self.progress = RoundProgress()
         self.closing = False
         self.best: BestSeen | None = None
@@ -178,13 +187,18 @@ class SubspaceServer(Server):
         self.squared_gradients = np.array([block.squared_gradient for block in self.blocks])
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
-        settled, misses = self._settled(point), self.problem.shifted.excess(point.exact) > 0.0
+        objective, misses = self.objective(point), self.problem.shifted.excess(point.exact) > 0.0
+        settled, solution = self._settled(point), None
+        if settled and not self.problem.moves:
+            solution = self._solve(objective)
+            self.next_gain = max(objective - solution.objective, 0.0) / objective
+            settled = GAINS_LEFT * self.next_gain <= self.job.tol
         self.progress.missed += settled and misses
-        converged, objective = settled and not misses, self.objective(point)
+        converged = settled and not misses
         hopeless = not converged and self.progress.gives_up(
             objective, point.violation, self.problem.settling(self.round)
         )
-        self.progress.note(objective, self.decrement)
+        self.progress.objective = objective
         # Until a step is taken, reports describe the model after the round before.
         self.round -= 1
         if hopeless and self._seen_better():
@@ -194,7 +208,7 @@ class SubspaceServer(Server):
             self.certify(point, converged)
             return self._return([np.zeros(block.width) for block in self.blocks], last=True)
         self.round += 1
-        solution = self._solve(objective)
+        solution = solution or self._solve(objective)
         ends = np.cumsum([block.width for block in self.blocks])
         shares = np.split(solution.coefficients[: ends[-1]], ends[:-1])
         self._accept(solution)
@@ -255,15 +269,22 @@ class SubspaceServer(Server):
         values, errors = rows.constraints.reported(rows.labels, self.scores, rows.loss)
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
+    def statistics(self) -> dict[str, Any]:
+        """Return the relative gain of another round, if the run has stopped by it."""
+        return {} if np.isnan(self.next_gain) else {"gain of another round": self.next_gain}
+
     def _settled(self, point: Point) -> bool:
-        """Return whether the constraints hold, the optimum is near, and the last round has gained little."""
-        objective, tol = self.objective(point), self.job.tol
+        """Return whether the constraints hold, the bound is near tol, and the last round has gained little."""
+        objective, tol, left = self.objective(point), self.job.tol, self.distance(point).value
         slack = max(point.violation, point.complementarity(self.multipliers))
-        left, promised = self.distance(point).value, (self.decrement / objective, self.progress.promised)
-        own = any(isinstance(block, OwnBlock) for block in self.blocks)
+        if self.problem.moves:
+            near = self.decrement <= PROMISE * tol * objective if left is None else left <= MOST_LEFT_OF_RATES * tol
+        else:
+            # A round without any gain has reached the precision of the messages.
+            near = left is None or left <= MOST_LEFT * tol or self.progress.gained_little(objective, 1e-3 * tol)
         return (
             slack <= FEASIBLE
-            and near(left, promised, tol, own_columns=own, blind=self.terms.hides_nu)
+            and near
             and self.progress.gained_little(objective, tol)
             and not self.problem.settling(self.round)
         )
