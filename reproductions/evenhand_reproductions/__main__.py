@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.app import run_command
-from evenhand.cli.output import check_address_space, say
+from evenhand.cli.app import check_address_space, run_command
 from evenhand.errors import InputError
+from evenhand.printing import say
 from evenhand_reproductions.registry import REPRODUCTIONS, find
 
 WHOLE = Path("reproductions/results")

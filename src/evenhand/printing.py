@@ -1,10 +1,11 @@
-"""Print foreign values safely: ids, labels and file names may contain anything. Tell which values are numbers."""
+"""Print text with foreign values safely: ids, labels and file names may contain anything. Tell which are numbers."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -71,3 +72,13 @@ def is_number(value: object) -> bool:
 def is_whole(value: object) -> bool:
     """Return whether a setting is an integer of at most 64 bits."""
     return is_number(value) and isinstance(value, (int, np.integer)) and -(2**63) <= int(value) < 2**63
+
+
+def say(text: str, *, end: str = "\n") -> None:
+    """Print a command's result to stdout; control characters are escaped in a terminal, not in a file or pipe."""
+    print(printable(text) if sys.stdout.isatty() else text, end=end)
+
+
+def remark(text: str) -> None:
+    """Print a note to stderr."""
+    print(printable(text), file=sys.stderr)

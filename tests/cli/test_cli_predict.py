@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from support.tables import SmallJob
 
-from evenhand.jobs.vertical.runs import score_new_parties
+from evenhand.jobs.new_rows import score_new_parties
 from evenhand.runtime.folder import RunFolder
 
 

@@ -12,7 +12,7 @@ from evenhand.constraints import EqualizedOdds, EqualOpportunity, LossParity, Ne
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.proving import critical_value, mean_variance, rate_variance
 from evenhand.constraints.slices import Slice
-from evenhand.constraints.small_slices import small_slices, warn_of_small_slices
+from evenhand.constraints.small_slices import check_slices, small_slices
 from evenhand.errors import EvenhandWarning, SmallSliceWarning
 
 GROUPS = {"race": ["black", "other", "white"]}
@@ -72,13 +72,13 @@ def test_the_warning_names_slice_size_and_standard_error() -> None:
     with pytest.warns(
         SmallSliceWarning, match=r"\[positives with race = other\] \(37 rows, standard error about 0\.16"
     ):
-        warn_of_small_slices(EqualOpportunity(0.01), labels, frame)
+        check_slices(EqualOpportunity(0.01), labels, frame)
     with pytest.warns(EvenhandWarning, match=r"client 'lyon': .*\(37 rows, standard error at most 0\.082, bound 0\.01"):
-        warn_of_small_slices(EqualOpportunity(0.01, "error"), labels, frame, owner="client 'lyon'")
+        check_slices(EqualOpportunity(0.01, "error"), labels, frame, owner="client 'lyon'")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_small_slices(EqualOpportunity(0.06), labels, frame)
-        warn_of_small_slices(None, labels, frame)
+        check_slices(EqualOpportunity(0.06), labels, frame)
+        check_slices(None, labels, frame)
 
 
 def test_crossings_that_are_left_out_are_named_and_tiny_ones_too() -> None:
@@ -88,7 +88,7 @@ def test_crossings_that_are_left_out_are_named_and_tiny_ones_too() -> None:
     frame.loc[np.flatnonzero((frame.sex == "m") & (frame.race == "b"))[9:], "race"] = "a"
     labels = np.where(random.random(5000) < 0.5, 1.0, -1.0)
     with pytest.warns(SmallSliceWarning) as caught:
-        warn_of_small_slices(LossParity(0.05, cross=True), labels, frame)
+        check_slices(LossParity(0.05, cross=True), labels, frame)
     small, empty = (str(one.message) for one in caught)
     assert "[sex × race = m × b] (9 rows" in small
     assert empty == "crossings without rows in a compared slice are left out: f × c"
@@ -98,7 +98,7 @@ def test_long_lists_are_cut() -> None:
     labels = np.tile([1.0, -1.0], 30)
     frame = pd.DataFrame({"town": np.repeat(np.arange(15), 4)})
     with pytest.warns(SmallSliceWarning, match=r"and 7 more\. What holds"):
-        warn_of_small_slices(LossParity(0.05), labels, frame)
+        check_slices(LossParity(0.05), labels, frame)
 
 
 def test_variances_of_means() -> None:

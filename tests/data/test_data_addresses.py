@@ -14,7 +14,7 @@ from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.redaction import Scrubber
 from evenhand.errors import DataError, EvenhandError, JobError
 from evenhand.jobs.folder import run_folder
-from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.jobs.vertical.runs import load_vertical_tables
 
 NOWHERE = "127.0.0.1:1"
 SECRETS = ("S3CRET", "s3cret", "S3%43RET", "S3CR", "CRET")

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data.tables.align import align
 from evenhand.errors import DataError, InputError
-from evenhand.training.vertical_sources import common_rows
+from evenhand.training.vertical_sources import align, common_rows
 
 
 def _frame(ids: list[object], column: str = "x") -> pd.DataFrame:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data.splits import held_out, split_columns
+from evenhand.data.splits import split_columns
 from evenhand.errors import InputError
+from evenhand.jobs.tables import held_out
 
 
 @given(st.integers(1, 60), st.data())

@@ -21,7 +21,8 @@ from support.shops import PARTIES, Shops, job_processes, running_shops, wait_unt
 from evenhand.cli.federation_client import ask, start
 from evenhand.errors import RunError
 from evenhand.jobs.folder import read_job
-from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
+from evenhand.jobs.new_rows import score_new_parties
+from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.models.saved import from_state
 from evenhand.models.weight_share import joined_model
 from evenhand.runtime.checkpointfiles import state_bytes

@@ -17,8 +17,7 @@ import evenhand
 from evenhand import DemographicParity, EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
 from evenhand.errors import DataError, InputError
 from evenhand.estimators import OneVsRestClassifier
-from evenhand.jobs.horizontal.runs import score_new_clients
-from evenhand.jobs.vertical.runs import score_new_parties
+from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers import Subspace
 

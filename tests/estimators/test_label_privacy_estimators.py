@@ -24,7 +24,7 @@ from evenhand.auditing.findings import Finding
 from evenhand.errors import InputError
 from evenhand.privacy import Dealer, Masked, RandomizedResponse
 from evenhand.protocol.job import Job
-from evenhand.solvers.checking import check_job
+from evenhand.solvers.registry import check_job
 
 ASKED = RandomizedResponse(epsilon=1.0)
 

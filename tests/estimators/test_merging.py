@@ -10,8 +10,7 @@ from support.tables import SmallJob
 
 from evenhand import merged_pipeline
 from evenhand.errors import InputError, RunError
-from evenhand.jobs.horizontal.runs import score_new_clients
-from evenhand.jobs.vertical.runs import score_new_parties
+from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 
 
 @pytest.mark.parametrize("positive", ["repaid", "defaulted"])

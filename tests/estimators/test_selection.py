@@ -18,9 +18,9 @@ from evenhand import (
     frontier,
     select,
 )
-from evenhand.data.splits import fold_numbers
 from evenhand.errors import GridEdgeWarning, InputError
 from evenhand.estimators.selection import with_settings
+from evenhand.jobs.tables import fold_numbers
 
 # Problems of 400 rows and grids of two or three values: of both the user is told, which is tested where it matters.
 pytestmark = [

@@ -27,11 +27,10 @@ from support.csv_files import random_table, random_writing, written
 from support.damage import damaged
 
 from evenhand.data import PartyEncoder, TableSource, read_libsvm, read_table
-from evenhand.data.tables.align import align
 from evenhand.data.tables.party_tables import open_table
 from evenhand.data.tables.stream import encode_parquet
 from evenhand.errors import EvenhandError
-from evenhand.training.vertical_sources import common_rows
+from evenhand.training.vertical_sources import align, common_rows
 
 # -- CSV
 

@@ -11,11 +11,11 @@ from support.problems import small
 from evenhand.constraints.kinds import LossParity
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError
+from evenhand.estimators.shared import named_solver
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.protocol.job import Job
-from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, choose_solver, named_solver
+from evenhand.solvers.registry import HORIZONTAL, check_job, choose_solver
 from evenhand_reproductions.in_memory import horizontal_terms
 
 PROBLEM = small(seed=2, rows=70)

@@ -19,7 +19,8 @@ from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_
 from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.folder import read_job
-from evenhand.jobs.horizontal.runs import run_horizontal_job, score_new_clients
+from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.new_rows import score_new_clients
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread

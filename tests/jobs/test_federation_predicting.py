@@ -17,7 +17,8 @@ from evenhand.jobs.federation.files import FederationJob, read_federation_job, r
 from evenhand.jobs.federation.predicting import asked_run
 from evenhand.jobs.federation.sites import party_program, server_program
 from evenhand.jobs.folder import read_job
-from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
+from evenhand.jobs.new_rows import score_new_parties
+from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.models.saved import from_state
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.run import one_blas_thread

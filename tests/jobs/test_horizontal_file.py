@@ -17,12 +17,13 @@ from support.tables import files, outcome, write_sqlite
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import PartyEncoder
-from evenhand.data.splits import held_out
 from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_new_clients
+from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.new_rows import read_model, score_new_clients
+from evenhand.jobs.tables import held_out
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import constraint_gaps, intervals, summary
 from evenhand.metrics.gaps import METRICS

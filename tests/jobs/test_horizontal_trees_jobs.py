@@ -15,7 +15,8 @@ from evenhand import EqualizedOdds, HorizontalClassifier
 from evenhand.errors import InputError, RunError
 from evenhand.jobs.auditing import audit_run, plan_of
 from evenhand.jobs.checking import check_job_file
-from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_new_clients
+from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.new_rows import read_model, score_new_clients
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from scipy import sparse
 from evenhand.data import TableSource, write_libsvm
 from evenhand.data.tables.party_tables import open_table
 from evenhand.errors import DataError, InputError, JobError
+from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.vertical.file import parse_vertical
-from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
-from evenhand.jobs.vertical.tables import align_parties, load_vertical_tables
+from evenhand.jobs.vertical.runs import align_parties, load_vertical_tables, run_vertical_job
 
 ROWS = 80
 

@@ -9,8 +9,7 @@ from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
 from evenhand.errors import InputError, JobError
-from evenhand.jobs.horizontal.runs import score_new_clients
-from evenhand.jobs.vertical.runs import score_new_parties
+from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 from evenhand.protocol.terms import check_name
 from evenhand.runtime.folder import RunFolder
 

@@ -17,7 +17,8 @@ from evenhand.data.images.files import open_images
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.checking import check_job_file
 from evenhand.jobs.folder import read_job
-from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job, score_new_clients
+from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job
+from evenhand.jobs.new_rows import score_new_clients
 
 pytest.importorskip("torch")
 

@@ -16,7 +16,7 @@ from evenhand.horizontal.sqp.options import SQP
 from evenhand.jobs.schema import TrainingSection
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 
 
 @dataclass

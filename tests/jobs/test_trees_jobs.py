@@ -15,8 +15,8 @@ import lightgbm
 from support.tables import SmallJob, files
 
 from evenhand.errors import RunError
-from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
-from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.jobs.new_rows import score_new_parties
+from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
 from evenhand.models.saved import joint_scores
 from evenhand.runtime.folder import RunFolder
 

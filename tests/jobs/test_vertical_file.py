@@ -17,7 +17,7 @@ from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_s
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.registry import resolve
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 
 FULL = """
 [job]

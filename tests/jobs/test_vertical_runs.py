@@ -20,8 +20,8 @@ from support.tables import SmallJob, files, outcome, write_sqlite
 
 from evenhand import EqualOpportunity, VerticalClassifier
 from evenhand.errors import DataError, DivergenceError, JobError, MissingExtraError, RunError
-from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
-from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.jobs.new_rows import score_new_parties
+from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers import FairVFL
 

@@ -16,7 +16,7 @@ from support.tables import SmallJob, write_postgres, write_sqlite
 from evenhand.data import TableSource
 from evenhand.data.tables.party_tables import open_table
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
+from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.faults import Faults, FaultyInProcess
 
-from evenhand.data.tables.align import align
 from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.agree import AgreeClient, AgreeServer, LabelParty, LabelServer
 from evenhand.protocol.align import COMMON_ROWS, AlignParty, AlignServer, id_sums
@@ -22,6 +21,7 @@ from evenhand.protocol.messages import Message, as_bytes
 from evenhand.protocol.roles import Role
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical_sources import align
 
 TERMS = VerticalTerms(Job("subspace"), {"bank": "active", "shop": "passive"}, 0)
 FAULTS = Faults(drop=0.2, duplicate=0.2, delay=1.0, crashes={"server": [1, 2], "shop": [0, 1]}, save_every=1, seed=3)

@@ -20,7 +20,7 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.inprocess import VirtualClock
-from evenhand.solvers.checking import check_job
+from evenhand.solvers.registry import check_job
 from evenhand.solvers.roles import vertical_terms
 from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem

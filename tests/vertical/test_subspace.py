@@ -36,8 +36,7 @@ from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.subspace import tiny_problem
 from evenhand.vertical.subspace.blocks import DirectionBlock, split_step
-from evenhand.vertical.subspace.options import Subspace
-from evenhand.vertical.subspace.party import SubspaceParty
+from evenhand.vertical.subspace.party import Subspace, SubspaceParty
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from evenhand.arrays import Integers
-from evenhand.data.clients import client_codes, require_rows
+from evenhand.data.splits import client_codes, require_rows
 from evenhand.errors import DataError, InputError
 
 

@@ -30,7 +30,7 @@ from evenhand.vertical.finishing import JOINT_SCORES
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected import messages as protected
 from evenhand.vertical.protected.sharing import LEAST_RIDGE
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.trees import messages as trees
 from evenhand.vertical.vfb2 import messages as vfb2
 

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli.output import say
 from evenhand.errors import InputError
+from evenhand.printing import say
 
 if TYPE_CHECKING:
     from evenhand.auditing.findings import Audit

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.output import check_address_space, say
 from evenhand.errors import InputError
+from evenhand.printing import say
 
 
 def check(
@@ -27,7 +27,6 @@ def check(
 
     Exits with code 2 if there is a problem. Writes nothing.
     """
-    check_address_space()
     # Imported here: loading the readers takes seconds, and --help should not wait for it.
     from evenhand.jobs.checking import check_job_file
     from evenhand.jobs.folder import read_job

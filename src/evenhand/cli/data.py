@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli.output import say
 from evenhand.errors import InputError
+from evenhand.printing import say
 
 app = typer.Typer(help="List and download public data sets, and write example tables.")
 

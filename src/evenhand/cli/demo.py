@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from evenhand.cli.demo_federation import run_federation
-from evenhand.cli.output import check_address_space
 from evenhand.cli.train import run_with_progress
 from evenhand.printing import printable
 
@@ -56,7 +55,6 @@ def demo(
       evenhand demo
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
-    check_address_space()
     from evenhand.data import load
     from evenhand.jobs.folder import read_job
     from evenhand.report.page import write_page

@@ -15,9 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli.output import remark
 from evenhand.errors import EvenhandError, MissingExtraError, RunError
-from evenhand.printing import printable
+from evenhand.printing import printable, remark
 
 if TYPE_CHECKING:
     from evenhand.runtime.nvflare.health import KitFinding

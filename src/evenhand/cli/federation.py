@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from evenhand.cli.federation_client import run_submitted, start
-from evenhand.cli.output import remark, say
 from evenhand.errors import InputError, MissingExtraError, RunError
-from evenhand.printing import printable
+from evenhand.printing import printable, remark, say
 
 app = typer.Typer(help="Train between organisations: start-up kits, server, parties, jobs.", no_args_is_help=True)
 PartyOption = Annotated[

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evenhand.cli.output import remark
 from evenhand.errors import LostError, MissingExtraError
+from evenhand.printing import remark
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.output import check_address_space, say
 from evenhand.cli.train import run_with_progress
 from evenhand.errors import InputError
+from evenhand.printing import say
 
 EPSILONS = (0.2, 0.1, 0.05, 0.02, 0.01)
 WITHOUT = "without"
@@ -37,9 +37,8 @@ def frontier(
       evenhand frontier job.toml
       evenhand frontier job.toml --epsilon 0.1 --epsilon 0.03 --out runs/bounds
     """
-    check_address_space()
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.folder import has_finished, read_job, with_epsilon
+    from evenhand.jobs.folder import has_finished, kept, read_job, with_epsilon
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
     from evenhand.report.tables import compare
@@ -53,7 +52,7 @@ def frontier(
     folder = Path("runs") / f"frontier-{job.stem}" if out is None else out
     places = {name: folder / name.replace("ε = ", "epsilon-") for name in jobs}
     for name, varied in jobs.items():
-        if not has_finished(varied, places[name]):
+        if not has_finished(places[name], kept(varied)):
             run_with_progress(varied, job.parent, places[name], resume=is_run(places[name]), title=f"{name:>9}")
     records = [RunRecord.read(place) for place in places.values()]
     results = {name: record.result for name, record in zip(jobs, records, strict=True)}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.output import remark, say
+from evenhand.printing import remark, say
 
 app = typer.Typer(help="Make an identity, and compare fingerprints with the other participants.", no_args_is_help=True)
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the identity.")]

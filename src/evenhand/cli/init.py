@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenhand.cli.output import check_address_space, remark, say
 from evenhand.errors import InputError
+from evenhand.printing import remark, say
 
 if TYPE_CHECKING:
     from evenhand.jobs.drafting import Draft, DraftTable
@@ -41,7 +41,6 @@ def init(
       evenhand init bank.csv shop.csv --label repaid --sensitive origin --out loans.toml
       evenhand init north.parquet south.parquet --split horizontal
     """
-    check_address_space()
     # Imported here: loading the readers takes seconds, and --help should not wait for it.
     from evenhand.jobs.drafting import DraftTable, draft_text
     from evenhand.runtime.files import write_bytes

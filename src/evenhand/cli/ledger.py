@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.output import say
+from evenhand.printing import say
 
 
 def ledger(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.output import check_address_space, remark, say
 from evenhand.errors import InputError
+from evenhand.printing import remark, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,12 +47,10 @@ def predict(
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
       evenhand predict --remote RUN ids.csv --kit kits/admin
     """
-    check_address_space()
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.jobs.folder import read_job
     from evenhand.jobs.horizontal.file import HorizontalJobFile
-    from evenhand.jobs.horizontal.runs import score_new_clients
-    from evenhand.jobs.vertical.runs import score_new_parties
+    from evenhand.jobs.new_rows import score_new_clients, score_new_parties
     from evenhand.report.tables import quality_table
     from evenhand.runtime.folder import RunFolder
 

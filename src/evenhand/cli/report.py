@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.output import remark, say
 from evenhand.errors import InputError
+from evenhand.printing import remark, say
 
 
 def report(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from evenhand.cli.output import check_address_space, remark, say
 from evenhand.errors import FELL_SHORT, InputError
-from evenhand.printing import printable
+from evenhand.printing import printable, remark, say
 
 if TYPE_CHECKING:
     from evenhand.jobs.folder import JobFile
@@ -41,9 +40,8 @@ def train(
     Exits with code 9 if the solver did not converge or the model gives every row the same label. The run is kept, and
     the last line (on stderr) says which.
     """
-    check_address_space()
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.folder import has_finished, read_job
+    from evenhand.jobs.folder import has_finished, kept, read_job
     from evenhand.jobs.quality import beyond_bounds, default_bounds
     from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
     from evenhand.report.verdicts import in_short, verdicts
@@ -58,7 +56,7 @@ def train(
     for line in default_bounds(content):
         console.print(line)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    if resume and has_finished(content, folder):
+    if resume and has_finished(folder, kept(content)):
         remark(f"the run in {folder} has already finished")
         say(str(folder))
         _end_short(RunFolder.open(folder).result)
@@ -120,14 +118,12 @@ def run_with_progress(
     show: bool = True,
     title: str = "training",
 ) -> FinishedVerticalRun | FinishedHorizontalRun:
+    from evenhand.jobs.folder import check_place
     from evenhand.jobs.horizontal.file import HorizontalJobFile
-    from evenhand.jobs.horizontal.runs import run_horizontal_job
-    from evenhand.jobs.horizontal.tables import load_horizontal_tables
+    from evenhand.jobs.horizontal.runs import load_horizontal_tables, run_horizontal_job
     from evenhand.jobs.tables import not_used
-    from evenhand.jobs.vertical.runs import run_vertical_job
-    from evenhand.jobs.vertical.tables import load_vertical_tables
+    from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
     from evenhand.report.tables import Progress
-    from evenhand.runtime.run_location import check_place
 
     check_place(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}

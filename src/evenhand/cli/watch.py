@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.output import say
 from evenhand.errors import RunError
+from evenhand.printing import say
 
 if TYPE_CHECKING:
     from evenhand.report.record import RunRecord

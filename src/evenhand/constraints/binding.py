@@ -5,9 +5,10 @@ So any learner that takes sample weights can take any constraint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,12 @@ from evenhand.constraints.groups import (
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
 from evenhand.constraints.losses import Logistic, Loss, Measure, by_measure
 from evenhand.constraints.proving import critical_value, mean_variance, rate_variance
-from evenhand.constraints.slices import Inequality, bounds_of
+from evenhand.constraints.slices import Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
+
+Resolve: TypeAlias = Callable[[Constraints, Groups], tuple[Inequality, ...]]
+_MOST_REMEMBERED: Final = 64
 
 
 class SliceWeights:
@@ -223,6 +227,33 @@ def compared_groups(
     return frame, {**groups, name: tuple(value for value in groups[name] if value not in empty)}
 
 
+def _remembered(resolve: Resolve) -> Resolve:
+    """Remember results by constraints and groups: all participants of a run resolve the same ones.
+
+    Groups count with their types, because 1, 1.0 and True are equal but differ in words.
+    """
+    known: dict[Hashable, tuple[Inequality, ...]] = {}
+
+    @wraps(resolve)
+    def recall(constraints: Constraints, groups: Groups) -> tuple[Inequality, ...]:
+        typed = tuple((name, *((type(value), value) for value in values)) for name, values in groups.items())
+        wanted = tuple(as_list(constraints))
+        try:
+            found = known.get(asked := (wanted, typed))
+        except TypeError:
+            # A user's own kind of constraint need not be hashable.
+            return resolve(wanted, groups)
+        if found is None:
+            found = resolve(wanted, groups)
+            if len(known) >= _MOST_REMEMBERED:
+                known.clear()
+            known[asked] = found
+        return found
+
+    return recall
+
+
+@_remembered
 def inequalities(constraints: Constraints, groups: Groups) -> tuple[Inequality, ...]:
     """Return the rows of all constraints, when the sensitive attributes take these values.
 
@@ -276,12 +307,17 @@ def bind_inequalities(
             inside = part.inside(stratum_labels, values)
             count = sizes[inside].sum()
             if count == 0:
-                raise ConstraintError(
-                    f"slice [{part}] is empty: no row of the {len(labels)} has it, so {row} has no meaning; "
-                    "merge or drop that group, or choose another constraint"
-                )
+                raise empty_slice(part, row, len(labels))
             weights[index, inside] += coefficient / count
     return BoundConstraints(tuple(rows), stratum, weights, sample_weight)
+
+
+def empty_slice(part: Slice, row: Inequality, n_rows: int) -> ConstraintError:
+    """Return the error about an inequality over a slice without rows."""
+    return ConstraintError(
+        f"slice [{part}] is empty: no row of the {n_rows} has it, so {row} has no meaning; "
+        "merge or drop that group, or choose another constraint"
+    )
 
 
 def strata(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.constraints.binding import compared_groups, inequalities
+from evenhand.constraints.binding import compared_groups, empty_slice, inequalities
 from evenhand.constraints.groups import CROSSES, Groups, crossed_name
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.proving import LEVEL, critical_value, rate_variance
@@ -92,7 +92,7 @@ def left_out(groups: Groups) -> list[str]:
     return [joined for values in everything if (joined := CROSSES.join(values)) not in compared]
 
 
-def warn_of_small_slices(
+def check_slices(
     constraints: Constraints,
     labels: Array,
     frame: pd.DataFrame,
@@ -101,7 +101,7 @@ def warn_of_small_slices(
     owner: str = "",
     stacklevel: int = 3,
 ) -> None:
-    """Warn of slices that are too small for the constraints, and of crossings that are left out.
+    """Refuse empty slices; warn of slices that are too small for the constraints, and of crossings that are left out.
 
     Parameters
     ----------
@@ -115,6 +115,10 @@ def warn_of_small_slices(
     frame, groups = compared_groups(constraints, labels, frame, groups)
     rows = inequalities(constraints, groups)
     counts = {part: int(part.inside(labels, frame).sum()) for row in rows for _, part in row.terms}
+    for row in rows:
+        for _, part in row.terms:
+            if not counts[part]:
+                raise empty_slice(part, row, len(labels))
     crossed = any(constraint.crosses for constraint in as_list(constraints))
     warn_of_counts(rows, counts, groups if crossed else {}, owner=owner, stacklevel=stacklevel + 1)
 
@@ -127,7 +131,7 @@ def warn_of_counts(
     owner: str = "",
     stacklevel: int = 3,
 ) -> None:
-    """Warn as `warn_of_small_slices` does, from the number of rows in each slice.
+    """Warn as `check_slices` does, from the number of rows in each slice.
 
     Parameters
     ----------

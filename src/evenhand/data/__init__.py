@@ -1,9 +1,8 @@
 """Data: public sets by name, readers and encoders for tables, and splits of rows and columns."""
 
-from evenhand.data.clients import dirichlet_clients
 from evenhand.data.public.fetch import fetch
 from evenhand.data.public.loaders import load
-from evenhand.data.splits import split_columns
+from evenhand.data.splits import dirichlet_clients, split_columns
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import read_libsvm, write_libsvm
 from evenhand.data.tables.readers import TableSource, read_table

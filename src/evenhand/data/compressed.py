@@ -1,4 +1,4 @@
-"""Tell files by the endings of their names: plain, gzip, bzip2 or xz, and sparse tables in LIBSVM's format."""
+"""Open files by the endings of their names: plain, gzip, bzip2 or xz."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 SUFFIXES: Final = (".gz", ".bz2", ".xz")
-LIBSVM_ENDINGS: Final = (".libsvm", ".svm")
 # What reading a damaged file of any of these kinds may raise.
 DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -33,14 +32,3 @@ def open_for_writing(path: Path) -> IO[bytes]:
     """Open a file for writing, compressed if its name has a suffix of compressed files."""
     opener = _OPENERS.get(path.suffix.lower())
     return path.open("wb") if opener is None else opener(path, "wb")
-
-
-def plain_suffix(path: Path) -> str:
-    """Return the suffix that tells the format: ``.csv`` for ``table.csv.gz``."""
-    name = Path(path.stem) if path.suffix.lower() in SUFFIXES else path
-    return name.suffix.lower()
-
-
-def is_libsvm(path: str | Path) -> bool:
-    """Return whether the name is of a file in LIBSVM's format: ``.libsvm`` or ``.svm``, perhaps compressed."""
-    return plain_suffix(Path(path)) in LIBSVM_ENDINGS

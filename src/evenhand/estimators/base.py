@@ -17,7 +17,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.rows import FrameRows, HolderRows, ReadLabels
-from evenhand.estimators.shared import NestedParameters, recorded_fit, seed_of
+from evenhand.estimators.shared import NestedParameters, named_solver, recorded_fit, seed_of
 from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named_columns, named_tables, split_off
 from evenhand.models.kinds import as_model
 from evenhand.models.linear import LinearModel
@@ -29,7 +29,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
-from evenhand.solvers.registry import named_solver, resolve
+from evenhand.solvers.registry import resolve
 from evenhand.solvers.roles import vertical_terms
 from evenhand.training.auditing import audit_input
 from evenhand.training.together import Together

@@ -15,7 +15,6 @@ from sklearn.utils.validation import column_or_1d
 
 from evenhand.arrays import Array
 from evenhand.constraints import groups_frame
-from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.estimators.tables import in_pandas
@@ -27,7 +26,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.agreeing import KnownBefore
-from evenhand.training.horizontal_steps import (
+from evenhand.training.horizontal import (
     HorizontalTraining,
     agree_on_encoder,
     client_steps,
@@ -35,6 +34,7 @@ from evenhand.training.horizontal_steps import (
     server_steps,
 )
 from evenhand.training.together import Steps, Together
+from evenhand.training.vertical_sources import align
 
 
 class Inputs(NamedTuple):

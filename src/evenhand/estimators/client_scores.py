@@ -18,8 +18,7 @@ from evenhand.estimators.client_rows import as_rows, encoded, feature_names
 from evenhand.estimators.shared import LabelsFromScores, NestedParameters
 from evenhand.horizontal.problem import ModelStart
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun
-from evenhand.training.horizontal_steps import start_from
+from evenhand.training.horizontal import HorizontalRun, start_from
 from evenhand.training.protection import Privacy, client_privacy
 
 

@@ -16,10 +16,10 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import ClientPool, read_inputs
 from evenhand.estimators.client_scores import ScoresAcrossClients
-from evenhand.estimators.shared import class_codes, recorded_fit, seed_of, warn_of
+from evenhand.estimators.shared import class_codes, named_solver, recorded_fit, seed_of, warn_of
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
-from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
+from evenhand.horizontal.summaries import learns_crossings
 from evenhand.models.kinds import ModelKind, as_model
 from evenhand.privacy.levels import protection_of
 from evenhand.privacy.mechanism import noise_terms
@@ -27,8 +27,7 @@ from evenhand.protocol.job import Job
 from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, choose_solver, named_solver, stopping
+from evenhand.solvers.registry import HORIZONTAL, check_job, choose_solver, stopping
 from evenhand.training.horizontal import train_together, update_noise_of
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 from evenhand.training.run import shortfalls

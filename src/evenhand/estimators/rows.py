@@ -10,7 +10,6 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.estimators.tables import Beside, align_all, encode, in_words_of_fit, take_rows
@@ -19,7 +18,7 @@ from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import check_weights
-from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, named_problem
+from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, check_ids, named_problem
 
 ReadLabels = Callable[[npt.NDArray[Any], Any], tuple[Array, pd.DataFrame | None]]
 """Function that converts labels and groups of the training rows to numbers and a frame."""

@@ -20,8 +20,7 @@ from evenhand.errors import DataError, InputError, RunError
 from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.horizontal.rows import encoded
-from evenhand.jobs.horizontal.runs import read_model
-from evenhand.jobs.vertical.runs import party_encoder, party_model
+from evenhand.jobs.new_rows import party_encoder, party_model, read_model
 from evenhand.models.base import Scorer
 from evenhand.models.saved import joint_scores
 from evenhand.runtime.folder import RunFolder

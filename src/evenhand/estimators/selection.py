@@ -20,10 +20,10 @@ from sklearn.base import clone
 
 from evenhand.arrays import Integers
 from evenhand.constraints.kinds import Constraint, as_list
-from evenhand.data.splits import fold_numbers
 from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
 from evenhand.estimators.tables import Beside, align_all, named_tables, row_ids, take_rows
 from evenhand.estimators.vertical import VerticalClassifier
+from evenhand.jobs.tables import fold_numbers
 from evenhand.metrics import constraint_gaps, summary
 from evenhand.report.frontier import draw_frontier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,8 +21,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, EvenhandWarning, InputError
+from evenhand.jobs.folder import record_in
+from evenhand.protocol.solver import Split
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.run_location import record_in
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 
 class NestedParameters(BaseEstimator):  # type: ignore[misc]
@@ -155,3 +157,29 @@ def warn_of(shortfalls: Sequence[str]) -> None:
     """Warn the caller of `fit` last, so that the fitted model is kept if warnings are errors."""
     for one in shortfalls:
         warnings.warn(one, ShortfallWarning, stacklevel=3)
+
+
+def named_solver(split: Split, given: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of a solver, which a user gives by name or as an object with its options.
+
+    Only options that differ from their defaults are returned, so that an object with defaults equals the name alone.
+    """
+    if isinstance(given, str):
+        return given, {}
+    listed: dict[str, Any] = {**(VERTICAL if split == "vertical" else HORIZONTAL)}
+    for name, solver in listed.items():
+        if type(given) is solver.options:
+            return name, changed_fields(given)
+    known = ", ".join(sorted(solver.options.__name__ for solver in listed.values()))
+    raise InputError(f"solver is {given!r}; give a name such as {next(iter(listed))!r}, or an object of {known}")
+
+
+def changed_fields(given: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass object that differ from their defaults."""
+    assert is_dataclass(given)
+    found = {}
+    for one in fields(given):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if (value := getattr(given, one.name)) != default:
+            found[one.name] = value
+    return found

@@ -11,11 +11,11 @@ import pandas as pd
 from sklearn.utils.validation import column_or_1d
 
 from evenhand.arrays import Array, Integers
-from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.printing import listed
 from evenhand.protocol.align import How
+from evenhand.training.vertical_sources import align
 
 Tables = Sequence[Any] | Mapping[str, Any]
 """One table for each party."""

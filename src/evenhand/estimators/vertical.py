@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 
 from evenhand.arrays import Array
 from evenhand.constraints import groups_frame
-from evenhand.constraints.small_slices import warn_of_small_slices
+from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
@@ -22,7 +22,7 @@ from evenhand.estimators.tables import Beside, Tables
 from evenhand.printing import listed
 from evenhand.protocol.job import RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
-from evenhand.solvers.checking import check_job
+from evenhand.solvers.registry import check_job
 from evenhand.training.run import shortfalls
 
 
@@ -155,7 +155,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             nonlocal classes, pos_label
             classes, pos_label, signs = self._signs(labels)
             groups = groups_frame(sensitive, len(signs))
-            warn_of_small_slices(job.constraints, signs, groups)
+            check_slices(job.constraints, signs, groups)
             return signs, None if sensitive is None else groups
 
         scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read, checkpoints)

@@ -26,10 +26,10 @@ from evenhand.jobs.federation.sites import alignment_of, scoring_party, scoring_
 from evenhand.jobs.folder import JobFile, own_job, read_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import SERVER_ROWS
-from evenhand.jobs.horizontal.tables import load_horizontal_tables
+from evenhand.jobs.horizontal.runs import load_horizontal_tables
 from evenhand.jobs.parsing import read_toml
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
-from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.jobs.vertical.runs import load_vertical_tables
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import SentIds
@@ -41,7 +41,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.announcing import schemas
 from evenhand.solvers.roles import vertical_terms
-from evenhand.training import horizontal, horizontal_steps
+from evenhand.training import horizontal
 from evenhand.training.auditing import audit_input
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
@@ -263,12 +263,12 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     )
     known = KnownBefore(simulated=True)
     steps: dict[str, Steps[Any]] = {
-        SERVER: horizontal_steps.server_steps(
+        SERVER: horizontal.server_steps(
             draft, known, _holding(HorizontalServerData(server)), everybody=lambda: rows, warns=False
         )
     }
     for name in sorted(rows):
-        steps[name] = horizontal_steps.client_steps(
+        steps[name] = horizontal.client_steps(
             name, draft, known, _holding(ClientData(rows[name], update_noise=update_noise))
         )
     return horizontal.train_together(Together(steps)).transcript

@@ -18,14 +18,13 @@ from evenhand.errors import EvenhandError, InputError, MissingExtraError
 from evenhand.jobs.folder import JobFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import client_pictures, open_frame
-from evenhand.jobs.horizontal.runs import check_epsilon
-from evenhand.jobs.horizontal.tables import HorizontalTables, open_horizontal_tables
+from evenhand.jobs.horizontal.runs import HorizontalTables, check_epsilon, open_horizontal_tables
 from evenhand.jobs.parsing import problems_of
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.tables import Classes, common_labels, hold_out, label_column, naming
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import held_labels, open_party
-from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
+from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
 
 T = TypeVar("T")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -12,14 +13,14 @@ from pydantic import BaseModel
 
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.redaction import shown_file
-from evenhand.errors import DataError, JobError, RunError
+from evenhand.errors import DataError, EvenhandError, JobError, ResourceError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.parsing import read_toml
 from evenhand.jobs.schema import to_constraint
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.printing import quoted
-from evenhand.runtime import run_location
-from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.files import check_not_held, hold
+from evenhand.runtime.folder import RunFolder, check_free, is_run
 
 File = TypeVar("File", bound=BaseModel)
 Run = TypeVar("Run")
@@ -34,16 +35,6 @@ class FinishedRun(Generic[Run]):
     result: dict[str, Any]
 
 
-def run_folder(job: BaseModel, base: Path, out: Path, resume: bool) -> AbstractContextManager[RunFolder]:
-    """Return the folder of a new or resumed run."""
-    return run_location.record_in(out, _kept(job), base, resume)
-
-
-def has_finished(job: BaseModel, out: Path) -> bool:
-    """Return whether `out` holds a complete, finished run of this job; raise an error for another job's run."""
-    return run_location.has_finished(out, _kept(job))
-
-
 def own_job(folder: RunFolder, file: type[File], parse: Callable[[dict[str, Any], str], File], **changes: Any) -> File:
     """Return the job from a run folder, without some keys."""
     kept = {key: value for key, value in folder.description.items() if key in file.model_fields}
@@ -54,7 +45,7 @@ def own_job(folder: RunFolder, file: type[File], parse: Callable[[dict[str, Any]
         raise RunError(f"the run folder does not hold a job: {error}") from error
 
 
-def _kept(job: BaseModel) -> dict[str, Any]:
+def kept(job: BaseModel) -> dict[str, Any]:
     """Return the content of a job file for the run folder, with passwords removed from addresses."""
     return job.model_dump(exclude_unset=True)
 
@@ -99,3 +90,105 @@ def with_epsilon(job: JobFile, epsilon: float | None) -> JobFile:
     for one in constraint:
         to_constraint(one)
     return job.model_copy(update={"job": job.job.model_copy(update={"constraint": constraint})})
+
+
+def check_place(path: Path, resume: bool) -> None:
+    """Refuse a folder in which a run cannot be recorded; call it before reading tables."""
+    check_not_held(path)
+    _check_content(path, resume)
+
+
+def has_finished(path: Path, content: Mapping[str, Any]) -> bool:
+    """Return whether the folder holds this job's finished, complete run. Remove leftovers of killed runs."""
+    if not is_run(path):
+        return False
+    folder = RunFolder.open(path)
+    if not folder.finished:
+        return False
+    _check_same(folder, content)
+    folder.check()
+    folder.clean()
+    return True
+
+
+@contextlib.contextmanager
+def record_in(path: Path, content: Mapping[str, Any], base: Path, resume: bool) -> Iterator[RunFolder]:
+    """Lock the folder of a new or resumed run, so that no other process writes to it.
+
+    A run that is refused before it records anything leaves no files.
+
+    Parameters
+    ----------
+    content
+        The job file's content. A resumed run must have started with the same.
+    base
+        Folder that relative paths in it start from.
+    """
+    check_place(path, resume)
+    with _without_new_parents(path), hold(path):
+        # Check again: another process may have written before the lock was taken.
+        _check_content(path, resume)
+        folder, fresh = RunFolder(path), not is_run(path)
+        try:
+            with _memory_told(path):
+                if fresh:
+                    folder = RunFolder.create(path, {"base": str(base.resolve()), **content})
+                else:
+                    _check_same(folder, content)
+                    folder.clean()
+                yield folder
+        except EvenhandError:
+            if fresh and not folder.recorded:
+                folder.remove()
+            raise
+
+
+def _check_content(path: Path, resume: bool) -> None:
+    if not (resume and is_run(path)):
+        check_free(path, "resume it (--resume), or choose another folder")
+        return
+    folder = RunFolder.open(path)
+    if folder.finished:
+        raise RunError(f"the run in {path} has finished; there is nothing to resume")
+    check_version(folder)
+
+
+def check_version(folder: RunFolder) -> None:
+    """Refuse to resume a run of another version."""
+    if folder.version != (present := version("evenhand")):
+        # A resumed run gives bit for bit the result of an uninterrupted one. Two versions may differ.
+        raise RunError(
+            f"the run in {folder.path} was started with evenhand {folder.version} and cannot be resumed with "
+            f"{present}; "
+            "start a new run in another folder"
+        )
+
+
+def _check_same(folder: RunFolder, content: Mapping[str, Any]) -> None:
+    if not folder.describes(content):
+        raise RunError(f"the run in {folder.path} was started with another job file; start a new run in another folder")
+
+
+@contextlib.contextmanager
+def _without_new_parents(path: Path) -> Iterator[None]:
+    """Remove parent folders that were made for a run that left no files."""
+    made = [parent for parent in path.absolute().parents if not parent.exists()]
+    try:
+        yield
+    except EvenhandError:
+        if not path.exists():
+            with contextlib.suppress(OSError):
+                for parent in made:
+                    parent.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _memory_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise ResourceError(
+            f"there is too little memory to train ({error or 'no details'}); resume the run in {path} with --resume on "
+            "a machine with more memory"
+        ) from error

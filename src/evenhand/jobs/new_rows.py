@@ -1,18 +1,33 @@
-"""Quality of the scores of new rows, if the tables have labels, and remarks about the rows."""
+"""Score new rows with the finished run of a job, and measure the scores if the rows have labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from evenhand.data.tables.readers import TableSource, read_table
-from evenhand.errors import DataError
-from evenhand.jobs.quality import QualityRows, quality
-from evenhand.jobs.tables import Classes, labels_of
+from evenhand.arrays import Array
+from evenhand.data.tables.as_types import numbers_as_fitted
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
+from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
+from evenhand.errors import DataError, RunError
+from evenhand.jobs.folder import own_job, require_password
+from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
+from evenhand.jobs.horizontal.rows import client_pictures, encoded, open_frame
+from evenhand.jobs.horizontal.runs import scorer
+from evenhand.jobs.quality import QualityRows, quality, scored
+from evenhand.jobs.schema import located
+from evenhand.jobs.tables import Classes, labels_of, naming, not_used
+from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
+from evenhand.jobs.vertical.runs import align_parties
+from evenhand.models.base import Scorer
+from evenhand.models.saved import from_state, joint_scores, state_is_of_trees
+from evenhand.protocol.state import State
+from evenhand.runtime.folder import RunFolder
 
 SCORED = "scored"
 
@@ -67,3 +82,200 @@ def measured(
 def file_in_place(source: TableSource, table: Path | None) -> TableSource:
     """Return a table's source, or the given file in its place."""
     return source if table is None else replace(source, table=table.absolute(), database=None, sql=None)
+
+
+# -- parties, which hold parts of the model
+
+
+def score_new_parties(
+    folder: RunFolder,
+    job: VerticalJobFile | None = None,
+    tables: Mapping[str, Path] | None = None,
+    *,
+    base: Path | None = None,
+) -> NewRows:
+    """Score rows with a finished run, and measure the scores if the tables have labels.
+
+    Parameters
+    ----------
+    job
+        A job file that names the parties' tables; None takes the run's own.
+    tables
+        Files to read instead of a party's table, by party name.
+    base
+        Folder that relative paths in `job` start from; None takes that of the run's own job.
+    """
+    labels = folder.labels
+    own = own_job(folder, VerticalJobFile, parse_vertical)
+    job = own if job is None else job
+    names, trained = ([party.name for party in one.party] for one in (job, own))
+    if sorted(names) != sorted(trained):
+        raise DataError(f"the job's parties are {', '.join(names)}; the run's are {', '.join(trained)}")
+    if unknown := sorted((tables or {}).keys() - set(names)):
+        raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
+    encoders = {name: party_encoder(folder, name) for name in names}
+    base = folder.base if base is None else base
+    found = {
+        party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
+    }
+    sizes = {name: len(table.known) for name, table in found.items()}
+    found = align_parties(found, job.job.ids)
+    ids = found[names[0]].known.index
+    models, matrices = {}, {}
+    for name in trained:
+        with naming(f"party {name!r}"):
+            matrices[name] = found[name].transform(encoders[name])
+            models[name] = party_model(folder, name, encoders[name])
+    try:
+        scores = joint_scores(models, matrices)
+    except RunError as error:
+        raise RunError(f"{folder.path}: {error}") from error
+    table = scored(scores, labels, ids)
+    remarks = not_used(sizes, len(ids), "scored")
+    for name in trained:
+        if isinstance(one := found[name], FrameTable):
+            remarks += [f"party {name!r}: {said}" for said in encoders[name].remarks_on(one.known)]
+    holder = job.label_party
+    assert holder.label is not None
+    source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
+    beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
+    quality, more = measured(table, beside, holder.label.column, labels)
+    return NewRows(table, [*remarks, *more], quality)
+
+
+def _is_sparse(source: TableSource) -> bool:
+    return source.table is not None and is_libsvm(source.table)
+
+
+def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
+    """Return a party's encoder from a finished run."""
+    state = folder.read_party(name, "encoder")
+    try:
+        return PartyEncoder.from_state(state)
+    except DataError as error:
+        raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
+
+
+def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
+    """Return a party's model from a finished run; refuse a model that does not fit the party's encoder."""
+    state = folder.read_party(name, "weights")
+    try:
+        model = from_state(state, *(_texts(folder, name, state) if state_is_of_trees(state) else ()))
+    except RunError as error:
+        raise RunError(f"{folder.path}: party {name!r}: {error}") from error
+    if state["columns"] != encoder.width_out:
+        raise RunError(
+            f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "
+            f"{encoder.width_out}; the folder was changed"
+        )
+    return model
+
+
+def _texts(folder: RunFolder, name: str, state: State) -> tuple[str, str]:
+    """Return the texts of a party's trees, and of its splits in trees across parties if it has any."""
+    return folder.read_trees(name, "trees"), folder.read_trees(name, "splits") if state.get("splits") else ""
+
+
+def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> PartyTable:
+    if table is not None:
+        party = party.model_copy(update={"table": str(table.absolute()), "database": None, "sql": None})
+    with naming(f"party {party.name!r}"):
+        require_password(party.database)
+        return open_table(table_source(party, base), party.columns, party.sensitive, encoder)
+
+
+# -- clients, which share the model
+
+
+def read_model(folder: RunFolder) -> tuple[PartyEncoder | None, Callable[[Any], Array]]:
+    """Return the shared encoder (None for pictures), and the function that scores encoded rows."""
+    place = folder.path / "model"
+    encoder = None
+    if (place / "encoder.json").exists():
+        try:
+            encoder = PartyEncoder.from_state(folder.read_model("encoder"))
+        except DataError as error:
+            raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
+    state = folder.read_model("weights")
+    try:
+        if encoder is None and "shape" in state:
+            return None, scorer(state)
+        if encoder is None:
+            raise RunError(f"{place / 'encoder.json'} is missing; restore it")
+        if state["columns"] != encoder.width_out:
+            raise RunError(
+                f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
+                f"{encoder.width_out}; the folder was changed"
+            )
+        _check_widths(state, encoder.width_out)
+        return encoder, scorer(state)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{place / 'weights.safetensors'} does not hold a model: {error!r}") from error
+
+
+def _check_widths(state: State, columns: int) -> None:
+    """Refuse weights that do not fit the model's size, and invalid layer widths."""
+    if state["model"] == "trees":
+        return
+    size = state["weights"].size
+    whole = (columns + 1) * int(state.get("classes", 1))
+    fit = size == whole if state["model"] == "linear" else all(0 < width <= size for width in state["hidden"])
+    if state["weights"].ndim != 1 or not fit:
+        raise ValueError(f"{size} weights for {columns} columns and hidden layers of {state['hidden']}")
+
+
+def _kept_job(folder: RunFolder) -> HorizontalJobFile:
+    """Return the job of a run; for a client's side between organisations, with that client's table only."""
+    own = folder.description.get("own")
+    if own is None:
+        return own_job(folder, HorizontalJobFile, parse_horizontal)
+    section = {key: value for key, value in own["party"].items() if key in ClientSection.model_fields}
+    return own_job(folder, HorizontalJobFile, parse_horizontal, client=[section])
+
+
+def score_new_clients(
+    folder: RunFolder,
+    job: HorizontalJobFile | None = None,
+    tables: Mapping[str, Path] | None = None,
+    *,
+    base: Path | None = None,
+) -> NewRows:
+    """Score rows with a finished run, and measure the scores if the tables have labels.
+
+    The index of the scores has the client's name and the row's id, or its number. The parameters are those of
+    `score_new_parties`, except that `tables` may name any client, known to the run or not.
+    """
+    labels = folder.labels
+    encoder, score = read_model(folder)
+    job = _kept_job(folder) if job is None else job
+    base = folder.base if base is None else base
+    sections = job.client
+    if tables and encoder is None:
+        raise DataError("this model scores pictures; name the tables and images of new rows in a job file (--job)")
+    if tables:
+        sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
+    parts: dict[str, pd.DataFrame] = {}
+    remarks: list[str] = []
+    beside: dict[str, pd.DataFrame] = {}
+    for section in sections:
+        owner = f"client {section.name!r}"
+        with naming(owner):
+            require_password(section.database)
+        if encoder is None:
+            frame = open_frame(section, job.data, base, owner)
+            with naming(owner):
+                scores = score(client_pictures(section, frame, job, base))
+        else:
+            frame = open_frame(section, job.data, base, owner, encoder.columns_in)
+            frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
+            with naming(owner):
+                scores = score(encoded(encoder, frame))
+            remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
+        parts[section.name] = scored(scores, labels, frame.index)
+        found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
+        if found is not None:
+            beside[section.name] = found
+    table = pd.concat(parts, names=["client", job.data.id or "row"])
+    known = pd.concat(beside) if beside else None
+    quality, more = measured(table, known, job.data.label.column, labels)
+    return NewRows(table, [*remarks, *more], quality)

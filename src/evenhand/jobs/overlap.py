@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from evenhand.data.tables.align import check_same_kind
 from evenhand.errors import DataError, InputError
 from evenhand.jobs.federation.files import read_party
 from evenhand.jobs.schema import check_names
 from evenhand.jobs.vertical.rows import open_party
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical_sources import check_same_kind
 
 
 @dataclass(frozen=True, eq=False)

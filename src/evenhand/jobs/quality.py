@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,16 @@ from scipy.special import expit, softmax
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.constraints.proving import rate_variance
+from evenhand.constraints.proving import Proof, rate_variance
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.folder import JobFile
 from evenhand.jobs.tables import Classes, Labels, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
+from evenhand.protocol.job import Job
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import plain
+from evenhand.protocol.transcript import Transcript
+from evenhand.training.run import shortfalls
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,30 @@ def check_measurable(parts: Mapping[str, QualityRows]) -> None:
             _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
         except DataError as error:
             raise DataError(f"{name} rows: {error}") from error
+
+
+def run_result(
+    job: Job,
+    certificate: Certificate,
+    proofs: Sequence[Proof],
+    labels: Labels | Classes,
+    scores: Array,
+    transcript: Transcript,
+) -> dict[str, Any]:
+    """Return the server's part of `result.json`, without quality; scores belong to the training rows."""
+    # JSON has no NaN: values that were not measured become null.
+    measured = {
+        name: None if isinstance(value, float) and np.isnan(value) else value
+        for name, value in certificate.as_dict().items()
+    }
+    return {
+        "certificate": measured,
+        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
+        "shortfalls": shortfalls(certificate, job.tol, job.max_rounds, labels.named(scores)),
+        "bytes": transcript.total_bytes,
+        "messages": transcript.total_messages,
+        "labels": labels._asdict(),
+    }
 
 
 def quality(

@@ -301,4 +301,4 @@ def to_model(given: str | dict[str, Any], split: Split) -> ModelKind:
     if kind not in known:
         raise JobError(f"key job.model is {quoted(kind)}; choose one of {', '.join(known)}")
     with under("job.model"):
-        return as_model(check_options(f"model {kind!r}", NAMED[kind], table), split)
+        return as_model(check_options(f"model {kind!r}", NAMED[kind], table) if table else kind, split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Booleans
-from evenhand.data.splits import held_out
-from evenhand.errors import ColumnWarning, ConstraintError, DataError
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.errors import ColumnWarning, ConstraintError, DataError, InputError
 from evenhand.jobs.schema import LabelSection
 from evenhand.printing import listed, quoted
 
@@ -52,6 +52,33 @@ def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_
         part = "all" if test.all() else "none"
         raise DataError(f"test_fraction = {fraction} holds out {part} of the {len(ids)} rows; change it, or the seed")
     return test
+
+
+def held_out(ids: Sequence[Any] | pd.Index, fraction: float, seed: int) -> Booleans:
+    """Tell for each id whether it belongs to the test rows.
+
+    The answer depends only on the id and the seed. Parties that share the seed therefore hold out the same people
+    without a message, in whatever order their rows are. The share is `fraction` on average.
+    """
+    if not 0.0 < fraction < 1.0:
+        raise InputError(f"the test fraction is between 0 and 1, not {fraction}")
+    return np.asarray(_places(ids, seed) < fraction)
+
+
+def fold_numbers(ids: Sequence[Any] | pd.Index, folds: int, seed: int) -> Integers:
+    """Tell for each id which of `folds` folds it belongs to, by the same rule as :func:`held_out`."""
+    if folds < 2:
+        raise InputError(f"folds is {folds}; there must be at least two")
+    return np.floor(_places(ids, seed) * folds).astype(np.int64)
+
+
+def _places(ids: Sequence[Any] | pd.Index, seed: int) -> Array:
+    """Return a pseudo-random number between 0 and 1 for each id, always the same."""
+    key = hashlib.blake2b(str(int(seed)).encode(), digest_size=32).digest()
+    # Parties have the text of an id in common: 7 from a CSV file and numpy's int64(7) must agree.
+    digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in ids)
+    # The top 53 of 64 bits fill a float exactly.
+    return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def parts_of(test: Booleans) -> dict[str, Booleans]:

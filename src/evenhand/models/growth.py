@@ -39,3 +39,17 @@ class GrowthOptions(CheckedOptions):
     shrinkage: Share = 0.5
     exact_rates: bool = True
     patience: Count | None = None
+
+
+@dataclass(frozen=True)
+class HistogramTrees(GrowthOptions):
+    """Options of boosted trees across clients: those of `GrowthOptions`, with a smaller step for each tree.
+
+    Here each step adds one tree; in vertical runs every party adds one. None of `patience` is 8 trees.
+    """
+
+    shrinkage: Share = 0.3
+
+    @property
+    def trees_of_patience(self) -> int:
+        return self.patience or 8

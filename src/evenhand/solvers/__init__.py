@@ -11,12 +11,12 @@ from evenhand.horizontal.averaging.fedavg import FedAvg
 from evenhand.horizontal.averaging.fpfl import FPFL
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.sqp.options import SQP
-from evenhand.horizontal.trees.options import HistogramTrees
+from evenhand.models.growth import HistogramTrees
 from evenhand.protocol.solver import Solver
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, register
 from evenhand.vertical.fairvfl_schedule import FairVFL
 from evenhand.vertical.fedbcd import FedBCD
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2SAGA, VFB2SGD, VFB2SVRG
 

@@ -6,7 +6,7 @@ There are up to three exchanges, in this order. In each, every client sends a su
 2. the crossings of groups that occur, if a constraint crosses attributes without agreed values;
 3. the number of rows in each slice of the inequalities, if the solver weights all clients' rows from the start.
 
-Clients run `say`, and the server runs `combine`; `training/horizontal_steps.py` sends the summaries as messages.
+Clients run `say`, and the server runs `combine`; `training/horizontal.py` sends the summaries as messages.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from evenhand.constraints.groups import CROSSES, Groups
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.small_slices import warn_of_counts
 from evenhand.errors import DataError
-from evenhand.horizontal.crossings import Combine, common_crossings, held_crossings, learns_crossings
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.summaries import (
+    Combine,
     RowsSummary,
     SliceCounts,
     added,
     check_known_groups,
     common_classes,
+    common_crossings,
     common_groups,
     common_shape,
     count_slices,
+    held_crossings,
     inequalities_without_rows,
+    learns_crossings,
     summarise,
     total_counts,
 )
@@ -39,8 +42,7 @@ from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, Part, plain
-from evenhand.solvers.checking import check_terms
-from evenhand.solvers.registry import HORIZONTAL, choose_solver
+from evenhand.solvers.registry import HORIZONTAL, check_terms, choose_solver
 
 Saying: TypeAlias = Generator[Summary, Summary, None]
 """Generator of one client's summaries; it is sent the combined summary after each."""

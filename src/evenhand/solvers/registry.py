@@ -1,21 +1,24 @@
-"""The solvers of both splits by name. The contract test suites cover every solver listed here.
+"""The solvers of both splits by name, and what each takes: a job with settings that its solver would ignore is refused.
 
-`choose_solver` picks the solver of a job that names none.
+The contract test suites cover every solver listed here. `choose_solver` picks the solver of a job that names none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal
 
-from evenhand.errors import InputError
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.horizontal import prox_al, sqp
 from evenhand.horizontal import trees as histogram_trees
 from evenhand.horizontal.averaging import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
+from evenhand.programs.optimality import SHARED
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Solver, Split
+from evenhand.protocol.terms import HorizontalTerms
 from evenhand.vertical import fairvfl, fedbcd, subspace, trees, vfb2
 from evenhand.vertical.problem import Party
 from evenhand.vertical.server import Server
@@ -77,32 +80,6 @@ def solver_name(job: Job) -> str:
     return _OF_MODEL.get(job.model, "subspace") if job.solver == "auto" else job.solver
 
 
-def named_solver(split: Split, given: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name and the options of a solver, which a user gives by name or as an object with its options.
-
-    Only options that differ from their defaults are returned, so that an object with defaults equals the name alone.
-    """
-    if isinstance(given, str):
-        return given, {}
-    listed: dict[str, Any] = {**(VERTICAL if split == "vertical" else HORIZONTAL)}
-    for name, solver in listed.items():
-        if type(given) is solver.options:
-            return name, changed_fields(given)
-    known = ", ".join(sorted(solver.options.__name__ for solver in listed.values()))
-    raise InputError(f"solver is {given!r}; give a name such as {next(iter(listed))!r}, or an object of {known}")
-
-
-def changed_fields(given: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass object that differ from their defaults."""
-    assert is_dataclass(given)
-    found = {}
-    for one in fields(given):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        if (value := getattr(given, one.name)) != default:
-            found[one.name] = value
-    return found
-
-
 def resolve(job: Job, tol: float | None) -> Job:
     """Return a vertical job with an explicit solver name and this tolerance; None takes the solver's default."""
     name = solver_name(job)
@@ -156,3 +133,179 @@ def has_multipliers(solver: str, constrained: bool) -> bool:
     """Return whether clients' updates contain changes of multipliers in addition to changes of weights."""
     found = HORIZONTAL[solver]
     return found.takes_noise and bool(constrained or found.default_constraints)
+
+
+def check_job(
+    job: Job,
+    split: Split,
+    *,
+    scope: ConstraintScope = EVERYWHERE,
+    has_server: bool = False,
+    protected: bool = False,
+) -> Solver[Any, Any]:
+    """Return the job's solver, or refuse settings that it would ignore.
+
+    Parameters
+    ----------
+    scope, has_server, protected
+        Horizontal only: where constraints hold, whether the server has rows of its own,
+        and whether clients add noise to their updates.
+    """
+    solver = find(split, solver_name(job) if split == "vertical" else job.solver)
+    if job.constraints and not solver.takes_constraints:
+        raise InputError(
+            f"solver {job.solver!r} does not support constraints; choose another solver, or remove the constraint"
+        )
+    if not solver.takes_confidence and any(one.level is not None for one in job.constraints):
+        choices = able(split, "takes_confidence")
+        raise InputError(
+            f"solver {job.solver!r} does not support confidence; choose {choices}, or remove "
+            "confidence from the constraint"
+        )
+    if split == "vertical":
+        _check_vertical(job, solver)
+    else:
+        _check_horizontal(job, solver, scope, has_server, protected)
+    return solver
+
+
+def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
+    if job.loss not in solver.losses:
+        named = able("vertical", "losses", job.loss)
+        raise InputError(f"solver {job.solver!r} does not support the {job.loss} loss; choose {named}")
+    if job.model not in solver.models:
+        raise InputError(
+            f"solver {job.solver!r} needs model {' or '.join(map(repr, solver.models))}, not {job.model!r}"
+        )
+    solver.settings(job)
+    if job.protection not in ("auto", *solver.protections):
+        others = able("vertical", "protections", job.protection)
+        choices = f"solver {others}" if others else f"protection {' or '.join(map(repr, solver.protections))}"
+        raise InputError(f"solver {job.solver!r} does not support protection {job.protection!r}; choose {choices}")
+    if job.protection not in ("auto", "none") and (
+        job.model != "linear" or job.options.get("pace", "exact") != "exact"
+    ):
+        raise InputError(f"protection {job.protection!r} needs linear models with pace='exact'; choose 'none'")
+    if job.label_privacy is not None:
+        _check_label_privacy(job, solver)
+
+
+def check_takes_weights(job: Job) -> None:
+    """Refuse sample weights if the vertical job's solver ignores them, or if they may reveal labels."""
+    if job.label_privacy is not None:
+        raise InputError("label_privacy does not support sample_weight: weights may reveal labels")
+    if not check_job(job, "vertical").takes_weights:
+        choices = [name for name, one in VERTICAL.items() if one.takes_weights and job.loss in one.losses]
+        raise InputError(
+            f"solver {solver_name(job)!r} does not support sample_weight; choose {' or '.join(map(repr, choices))}, or "
+            "remove the weights"
+        )
+
+
+def _check_label_privacy(job: Job, solver: Solver[Any, Any]) -> None:
+    """Refuse settings that would reveal more about labels than their randomised responses do."""
+    if not solver.takes_label_privacy:
+        choices = able("vertical", "takes_label_privacy")
+        raise InputError(f"solver {solver.name!r} does not support label_privacy; choose {choices}")
+    if job.label_privacy is not None and job.label_privacy.finish and (job.model == "mlp" or "monotone" in job.options):
+        raise InputError(
+            "label_privacy: finish supports linear models, and trees without monotone columns; remove finish"
+        )
+    if job.loss != "logistic":
+        raise InputError(f"label_privacy needs two classes, but the {job.loss} loss takes any numbers")
+    if any(one.level is not None for one in job.constraints):
+        raise InputError(
+            "label_privacy does not support confidence: randomised responses prove nothing; remove one of them"
+        )
+    if any(one.crosses for one in job.constraints):
+        raise InputError(
+            "label_privacy does not support cross=True: the compared crossings depend on the true labels, and all "
+            "participants learn them; add a column with the crossed attributes instead"
+        )
+
+
+def _check_horizontal(
+    job: Job, solver: Solver[Any, Any], scope: ConstraintScope, has_server: bool, protected: bool
+) -> None:
+    name = solver.name
+    if job.loss not in solver.losses:
+        raise InputError(
+            f"loss is {job.loss!r}; horizontal solvers support only 'logistic' (softmax for class indices)"
+        )
+    if job.label_privacy is not None:
+        raise InputError("label_privacy is for vertical jobs; in horizontal jobs use update_noise")
+    if job.model not in solver.models:
+        kind = "trees; choose model 'trees'" if solver.models == ("trees",) else "linear models; choose model 'linear'"
+        raise InputError(f"solver {name!r} trains {kind}, or another solver")
+    if protected and not solver.takes_noise:
+        raise InputError(
+            f"solver {name!r} does not support noise on updates; choose {able('horizontal', 'takes_noise')}"
+        )
+    _check_masks(job, solver, scope)
+    local_scope = scope.scope not in solver.scopes
+    if local_scope or (scope.limits and len(solver.scopes) == 1) or (has_server and not solver.takes_server_rows):
+        asked = f"scope {scope.scope!r}" if local_scope else "limits or rows of the server's own"
+        raise InputError(
+            f"solver {name!r} does not support {asked}: its constraints are over all clients' rows; choose "
+            f"{able('horizontal', 'takes_server_rows')}"
+        )
+    if has_server and scope.scope == "local":
+        raise InputError("the server has rows, but scope='local' does not use them; choose 'global' or 'both'")
+    solver.settings(job)
+
+
+def _check_masks(job: Job, solver: Solver[Any, Any], scope: ConstraintScope) -> None:
+    """Refuse masking if the server needs more than sums."""
+    if job.protection in ("auto", "none"):
+        return
+    if job.protection not in solver.protections:
+        if job.protection == "masked":
+            choices = able("horizontal", "protections", "masked")
+            raise InputError(f"solver {solver.name!r} does not run with protection 'masked'; choose {choices}")
+        raise InputError(
+            f"protection {job.protection!r} is for vertical jobs; horizontal jobs support 'masked' and 'none'"
+        )
+    if scope.scope != "global":
+        raise InputError(
+            f"scope is {scope.scope!r}, but a constraint over one client's rows needs unmasked values of that client; "
+            "with protection 'masked' choose scope 'global'"
+        )
+    if solver.name == "prox-al" and solver.settings(job).participation < 1.0:
+        raise InputError("with protection 'masked', prox-al needs all clients in every round")
+
+
+def check_terms(terms: HorizontalTerms) -> None:
+    """Refuse terms that the solver cannot train on, and constraints that are undefined on these data."""
+    job, names = terms.job, terms.names
+    solver = check_job(
+        job,
+        "horizontal",
+        scope=terms.scope,
+        has_server=terms.server_rows,
+        protected=terms.protected,
+    )
+    if terms.only_sums:
+        drawn = round(getattr(solver.settings(job), "participation", 1.0) * len(names))
+        if drawn < 2:
+            raise InputError(
+                f"only {max(drawn, 1)} client takes part in a round, so its sum is not hidden; use two or more"
+            )
+        if len(names) > drawn and job.least_summed > 1 and not terms.noise_covers:
+            raise InputError(
+                "masked sums over changing clients can be subtracted from each other; set participation to 1, add "
+                "noise, or set least_summed to 1 and accept that"
+            )
+    terms.scope.check(job.constraints, names)
+    if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
+        raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")
+    if len(solver.scopes) > 1 and SHARED in names:
+        raise InputError(
+            f"a client is named {SHARED!r}, which {job.solver!r} uses for shared inequalities; rename the client"
+        )
+    if solver.needs_groups and not terms.groups:
+        raise DataError(f"{job.solver} compares groups: every client needs sensitive attributes")
+    for row in terms.inequalities if terms.classes is not None else ():
+        if row.measure.name != "loss":
+            raise ConstraintError(f"{row}: with more than two classes only measure='loss' is supported")
+        if any(part.label is not None for _, part in row.terms):
+            raise ConstraintError(f"{row} refers to labels ±1, but the labels are class indices; use loss-parity")

@@ -16,8 +16,7 @@ from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms, Part, VerticalTerms
-from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, VERTICAL, solver_name
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL, check_job, solver_name
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.build import dealer, protected_party, protected_server
 from evenhand.vertical.protected.layer import innermost

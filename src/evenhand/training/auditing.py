@@ -21,7 +21,6 @@ from evenhand.models.trees import TreesModel
 from evenhand.models.weight_share import split_weights
 from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.privacy.key_exchange import agree_here
-from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
@@ -116,7 +115,7 @@ def _again(
             for one in parties
         }
         steps: dict[str, Steps[Any]] = {
-            SERVER: train_as_server(short, ServerData(known.labels, known.groups), AnswerKey.from_seed(0)),
+            SERVER: train_as_server(short, ServerData(known.labels, known.groups)),
             **{name: train_as_party(short, name, own) for name, own in data.items()},
         }
         if short.dealer is not None:

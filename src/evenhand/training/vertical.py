@@ -23,7 +23,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
-from evenhand.solvers.checking import check_takes_weights
+from evenhand.solvers.registry import check_takes_weights
 from evenhand.training.run import RunSettings, carry_out, certified, warn_of_results
 from evenhand.training.together import Together
 from evenhand.training.vertical_steps import VerticalTraining
@@ -133,10 +133,10 @@ def train_together(
     )
 
 
-def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | None:
+def label_statement(terms: VerticalTerms, key: AnswerKey | None) -> LabelStatement | None:
     """Return the privacy statement of a run's labels; None if true labels are used."""
     asked = terms.job.label_privacy
-    if asked is None:
+    if asked is None or key is None:
         return None
     groups = asked.of_groups(terms.groups)
     return LabelStatement.of(asked.of_labels, groups, key, finish=asked.finish)

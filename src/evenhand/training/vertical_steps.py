@@ -96,7 +96,7 @@ class TrainedServer(NamedTuple):
 
     terms: VerticalTerms
     server: Server
-    key: AnswerKey
+    key: AnswerKey | None
     session: Session | None = None
 
 
@@ -118,7 +118,7 @@ def train_as_party(
     return TrainedParty(terms, model, own.session)
 
 
-def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> Steps[TrainedServer]:
+def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey | None = None) -> Steps[TrainedServer]:
     """Train; with label privacy and `finish`, then send the joint scores to the label holder."""
     if terms.only_sums and own.session is None:
         own = replace(own, session=(yield AgreeOnKeys(SERVER, terms)))

@@ -26,8 +26,8 @@ from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import PER_ROW, message_sizes
-from evenhand.vertical.problem import own_lagrangian
+from evenhand.vertical.messages import PER_ROW
+from evenhand.vertical.problem import message_sizes, own_lagrangian
 from evenhand.vertical.subspace.tiny_problem import LADDER, RateSchedule
 
 MOST_COLUMNS: Final = 256

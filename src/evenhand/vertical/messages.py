@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Coverage, Direction
 from evenhand.protocol.messages import Field, Schema, Vocabulary
-from evenhand.protocol.terms import VerticalTerms
 
 INTEGER = Field("i8")
 NUMBER = Field("f8")
@@ -162,8 +161,3 @@ FAIRVFL = Vocabulary(
     SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, GRADIENT_NORM, title="Vertical: FairVFL, FedBCD"
 )
 VOCABULARY = Vocabulary(*SUBSPACE, *FAIRVFL)
-
-
-def message_sizes(terms: VerticalTerms) -> dict[str, int]:
-    """Return the sizes of arrays that every role of a run knows."""
-    return {"rows": terms.n_rows, "constraints": len(terms.inequalities)}

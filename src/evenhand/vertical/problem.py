@@ -28,7 +28,7 @@ from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower
 from evenhand.protocol.terms import VerticalTerms, check_name
-from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY, message_sizes
+from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +107,12 @@ def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
     return Lagrangian(own.labels, bind_inequalities(*met, own.sample_weight), loss)
 
 
-def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey) -> LabelledRows:
+def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey | None) -> LabelledRows:
     """Return the labels and groups that may leave their holder: with label privacy, randomised responses."""
     asked = terms.job.label_privacy
     if asked is None:
         return known
+    assert key is not None, "label privacy draws responses from a key"
     codes = answers((known.labels > 0).astype(np.int64), asked.of_labels, key, "label")
     frame = groups_frame(known.groups, len(known.labels))
     responses = asked.of_groups(terms.groups)
@@ -174,6 +175,11 @@ NARROWEST: Final = 1.5
 """Derivatives are narrow below the first effective number of rows, and refused below the second."""
 MOST_NARROW_ROUNDS: Final = 3
 """Maximum number of rounds with narrow derivatives that a party answers in a run."""
+
+
+def message_sizes(terms: VerticalTerms) -> dict[str, int]:
+    """Return the sizes of arrays that every role of a run knows."""
+    return {"rows": terms.n_rows, "constraints": len(terms.inequalities)}
 
 
 class Party(Follower):

@@ -21,8 +21,8 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import VOCABULARY, message_sizes
-from evenhand.vertical.problem import ServerData, own_lagrangian
+from evenhand.vertical.messages import VOCABULARY
+from evenhand.vertical.problem import ServerData, message_sizes, own_lagrangian
 
 
 class Distance(NamedTuple):

@@ -12,8 +12,6 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.compressed import is_libsvm
-from evenhand.data.tables.align import is_text
 from evenhand.data.tables.as_types import (
     index_by,
     numbers_as_fitted,
@@ -27,9 +25,10 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import read_libsvm
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
-from evenhand.data.tables.readers import TableSource, is_csv, is_database, local_file, read_table
+from evenhand.data.tables.readers import TableSource, is_csv, is_database, is_libsvm, local_file, read_table
 from evenhand.data.tables.stream import encode_parquet, transform_parquet
 from evenhand.errors import DataError, RunError
+from evenhand.protocol.align import id_kind
 
 LABEL: Final = "label"
 """The name of the numbers at the beginning of a LIBSVM file's rows."""
@@ -228,7 +227,7 @@ def with_one_kind_of_ids(tables: Mapping[str, PartyTable]) -> dict[str, PartyTab
 
     A CSV file does not say whether 12 is a number or text; the other parties' ids may include 007.
     """
-    if not any(is_text(table.known.index) for table in tables.values()):
+    if not any(id_kind(table.known.index) == "text" for table in tables.values()):
         return dict(tables)
     return {name: table.with_text_ids() if isinstance(table, FrameTable) else table for name, table in tables.items()}
 

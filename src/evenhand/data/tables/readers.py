@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pandas as pd
 
-from evenhand.data.compressed import is_libsvm
+from evenhand.data.compressed import SUFFIXES
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import (
     TYPES,
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 _PLAIN_FILES: Final = (".csv", ".parquet")
 _DATABASES: Final = (".duckdb", ".ddb")
+_LIBSVM: Final = (".libsvm", ".svm")
+
+
+def is_libsvm(path: str | Path) -> bool:
+    """Return whether the name is of a file in LIBSVM's format: ``.libsvm`` or ``.svm``, perhaps compressed."""
+    path = Path(path)
+    return Path(path.stem if path.suffix.lower() in SUFFIXES else path).suffix.lower() in _LIBSVM
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,8 @@ from evenhand.constraints.inequality_parts import InequalityParts, PartSums
 from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.slices import Inequality
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.sqp.options import SQP
 from evenhand.programs.optimality import SHARED
 from evenhand.programs.slices import SliceProgram
-from evenhand.protocol.roles import SERVER
-from evenhand.protocol.terms import HorizontalTerms
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +69,6 @@ class CountedParts:
     def grain(self, told: Mapping[str, PartSums]) -> Array:
         """Return the largest weight of one row of data in each of these values."""
         return np.concatenate([parts.grain(told[name].counts) for name, parts in self._holders.items()])
-
-
-def counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
-    """Return the slices to count, or None if there are none."""
-    holders = (*terms.names, *([SERVER] if terms.server_rows else []))
-    own = {name: InequalityParts(terms.own_inequalities(name)) for name in holders}
-    shared = InequalityParts(terms.shared_inequalities)
-    rows = [row for parts in (*own.values(), shared) for row in parts.inequalities]
-    rates = options.exact_rates is not False and any(row.measure.name != "loss" for row in rows)
-    if not rates and not any(row.reach for row in rows):
-        return None
-    counts = terms.slice_counts or {}
-    return CountedParts(own, shared, np.array([counts[part] for _, part in shared.parts], dtype=np.float64))
 
 
 class CountedRows:

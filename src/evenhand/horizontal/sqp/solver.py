@@ -10,7 +10,7 @@ from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.horizontal.linear_programs import client_program, program_solver, server_part, server_program, tolerances
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.sqp.client import SQPClient
-from evenhand.horizontal.sqp.counting import CountedParts, CountedRows, counted_parts
+from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import VOCABULARY
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.programs.slices import SliceProgram
@@ -36,15 +36,28 @@ def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
     from evenhand.horizontal.sqp.server import SQPServer
 
     options, program = options_of(terms.job), server_program(terms, own.rows)
-    counted = counted_parts(terms, options)
+    counted = _counted_parts(terms, options)
     counting = _counting(terms, SERVER, program, own.rows, counted)
     return SQPServer(server_part(terms, own, program), options, counted, counting)
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> SQPClient:
     options, program = options_of(terms.job), client_program(terms, name, own.rows)
-    counting = _counting(terms, name, program, own.rows, counted_parts(terms, options))
+    counting = _counting(terms, name, program, own.rows, _counted_parts(terms, options))
     return SQPClient(name, program, exact=options.is_exact(program.weights), counted=counting)
+
+
+def _counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
+    """Return the slices to count, or None if there are none."""
+    holders = (*terms.names, *([SERVER] if terms.server_rows else []))
+    own = {name: InequalityParts(terms.own_inequalities(name)) for name in holders}
+    shared = InequalityParts(terms.shared_inequalities)
+    rows = [row for parts in (*own.values(), shared) for row in parts.inequalities]
+    rates = options.exact_rates is not False and any(row.measure.name != "loss" for row in rows)
+    if not rates and not any(row.reach for row in rows):
+        return None
+    counts = terms.slice_counts or {}
+    return CountedParts(own, shared, np.array([counts[part] for _, part in shared.parts], dtype=np.float64))
 
 
 def _counting(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.horizontal.trees.messages import VOCABULARY
-from evenhand.horizontal.trees.options import HistogramTrees
+from evenhand.models.growth import HistogramTrees
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms

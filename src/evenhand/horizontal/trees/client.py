@@ -13,7 +13,6 @@ from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.trees.binning import bin_counts, coarse_counts, fine_counts
-from evenhand.horizontal.trees.growing import LevelTree
 from evenhand.horizontal.trees.messages import (
     COUNT,
     COUNTED,
@@ -28,10 +27,10 @@ from evenhand.horizontal.trees.messages import (
     VALUES,
     VOCABULARY,
 )
-from evenhand.horizontal.trees.options import HistogramTrees
-from evenhand.horizontal.trees.splits import UNIT, histograms, in_units
+from evenhand.horizontal.trees.splits import UNIT, LevelTree, histograms, in_units
 from evenhand.horizontal.trees.strata import STEPS, SliceStrata
 from evenhand.models.binned_trees import LEAF, BinnedTrees, Edges, binned
+from evenhand.models.growth import HistogramTrees
 from evenhand.programs.combining.leaf_values import floored_curvature, left_out
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends

@@ -24,7 +24,6 @@ from evenhand.horizontal.problem import HorizontalServerData
 from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.horizontal.trees.binning import bin_counts, edges_of, fullest_bins
 from evenhand.horizontal.trees.client import client_sizes
-from evenhand.horizontal.trees.growing import Frontier, LevelTree
 from evenhand.horizontal.trees.messages import (
     COUNT,
     COUNTED,
@@ -39,10 +38,10 @@ from evenhand.horizontal.trees.messages import (
     VALUES,
     VOCABULARY,
 )
-from evenhand.horizontal.trees.options import HistogramTrees
-from evenhand.horizontal.trees.splits import UNIT, best_splits
+from evenhand.horizontal.trees.splits import UNIT, Frontier, LevelTree, best_splits
 from evenhand.horizontal.trees.strata import SliceStrata
 from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
+from evenhand.models.growth import HistogramTrees
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.asking import Answers, Body

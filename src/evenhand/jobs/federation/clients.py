@@ -1,6 +1,6 @@
 """Horizontal jobs between organisations: a client has its own table, the server has none.
 
-Both take the same steps as in one process (`training/horizontal_steps.py`), so the models are the same. At the end
+Both take the same steps as in one process (`training/horizontal.py`), so the models are the same. At the end
 all participants have the model, and the server has the counts from which quality is computed.
 """
 
@@ -29,8 +29,9 @@ from evenhand.jobs.federation.checkpointing import (
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
-from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
+from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name
+from evenhand.jobs.quality import run_result
 from evenhand.jobs.tables import Labels
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
@@ -42,7 +43,7 @@ from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.training.horizontal_steps import client_steps, server_steps
+from evenhand.training.horizontal import client_steps, server_steps
 from evenhand.training.run import certified
 from evenhand.training.together import Steps, alone
 
@@ -179,7 +180,9 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     counts, labels = measuring.counts, side.labels
     assert isinstance(labels, Labels)
     scores = scores_of(counts, job) if counts else np.zeros(0)
-    result = servers_result(job, certified(server.certificate), server.proofs(), labels, scores, trained_with)
+    trained = job.to_job()
+    result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with)
+    result["solver"] = trained.solver
     if counts:
         result |= measured_quality(job, labels, counts)
     if job.privacy is not None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from evenhand.errors import RunError
 from evenhand.jobs.federation.files import AnyJob, SiteEnv
+from evenhand.jobs.folder import check_version
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.state import restore, snapshot
@@ -20,7 +21,6 @@ from evenhand.runtime.consistent_cut import ConsistentCut
 from evenhand.runtime.files import check_not_held, hold, write_bytes
 from evenhand.runtime.folder import TRANSCRIPT, RunFolder, is_run
 from evenhand.runtime.manifest import parse_json
-from evenhand.runtime.run_location import check_version
 
 REPEATED: Final = "repeated.json"
 """File of a run folder that counts the messages which earlier attempts handled, and which are received again."""

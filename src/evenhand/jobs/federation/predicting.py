@@ -14,16 +14,15 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field
 
-from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
 from evenhand.jobs.federation.checkpointing import new_attempt
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, parse_federation_job
 from evenhand.jobs.federation.sites import draft_terms, joint_scores, scoring_party, scoring_server
+from evenhand.jobs.new_rows import party_encoder, party_model
 from evenhand.jobs.parsing import Strict
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
-from evenhand.jobs.vertical.runs import party_encoder, party_model
 from evenhand.models.saved import from_state
 from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.key_exchange import KeyParty, KeyServer, Session
@@ -35,6 +34,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.site import Program
 from evenhand.training.together import enrolled, offer
+from evenhand.training.vertical_sources import check_ids
 from evenhand.vertical.protected.build import scoring_dealer
 
 BATCH: Final = 10_000

@@ -37,7 +37,7 @@ from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
-from evenhand.solvers.checking import check_takes_weights
+from evenhand.solvers.registry import check_takes_weights
 from evenhand.solvers.roles import vertical_terms
 from evenhand.training.run import certified
 from evenhand.training.together import alone

@@ -9,10 +9,10 @@ from pydantic import Field, PlainValidator
 
 from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
-from evenhand.data.compressed import is_libsvm
+from evenhand.data.tables.readers import is_libsvm
 from evenhand.errors import InputError, JobError, MissingExtraError
-from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import UpdateNoise
+from evenhand.horizontal.summaries import learns_crossings
 from evenhand.jobs.horizontal.noise import PrivacySection, rounded_up
 from evenhand.jobs.parsing import every, key, once, parsed, under
 from evenhand.jobs.schema import (
@@ -35,8 +35,7 @@ from evenhand.privacy.accounting import NoGuaranteeError, privacy_statement
 from evenhand.privacy.mechanism import described
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
-from evenhand.solvers.checking import check_job
-from evenhand.solvers.registry import HORIZONTAL, choose_solver, stopping
+from evenhand.solvers.registry import HORIZONTAL, check_job, choose_solver, stopping
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]

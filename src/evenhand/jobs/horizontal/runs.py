@@ -1,41 +1,198 @@
-"""Horizontal jobs over tables, from start to run folder, and from run folder to scores of new rows."""
+"""Horizontal jobs: load the tables of all participants in one process, train, and write the run folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
-from evenhand.constraints.proving import Proof
-from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import require_unchanged
-from evenhand.errors import DataError, MissingExtraError, RunError
-from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
-from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.rows import EncodedRows, client_pictures, encoded, open_frame
-from evenhand.jobs.horizontal.tables import HorizontalTables, load_horizontal_tables
-from evenhand.jobs.new_rows import NewRows, measured, read_beside
-from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_decisions, scored
-from evenhand.jobs.schema import located
-from evenhand.jobs.tables import Classes, Labels, naming
+from evenhand.data.tables.party_tables import SeenTable, require_unchanged
+from evenhand.errors import DataError, MissingExtraError
+from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
+from evenhand.jobs.folder import FinishedRun, check_place, kept, record_in
+from evenhand.jobs.horizontal.file import HorizontalJobFile
+from evenhand.jobs.horizontal.rows import (
+    SERVER_ROWS,
+    ClientTable,
+    EncodedRows,
+    ServerSide,
+    feature_columns,
+    given_encoder,
+)
+from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_decisions, run_result
+from evenhand.jobs.tables import Classes, Labels, common_labels, parts_of
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import SharedLinear
 from evenhand.protocol.roles import SERVER, Report
-from evenhand.protocol.solver import Certificate
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.run_location import check_place
-from evenhand.training.horizontal import HorizontalRun, train_together
+from evenhand.solvers.agreeing import KnownBefore, draft_terms
+from evenhand.training.horizontal import (
+    HorizontalRun,
+    HorizontalTraining,
+    client_steps,
+    server_steps,
+    start_from,
+    train_together,
+)
 from evenhand.training.protection import client_privacy
-from evenhand.training.run import shortfalls
+from evenhand.training.together import Steps, Together
+
+
+@dataclass(frozen=True, eq=False)
+class HorizontalTables:
+    """All clients' tables, and the steps of all participants up to training.
+
+    Attributes
+    ----------
+    tables
+        Each client's table, in the order of the job.
+    server_table
+        The server's own rows, or None.
+    together
+        Steps of all participants; training continues them.
+    """
+
+    tables: Mapping[str, ClientTable]
+    server_table: ClientTable | None
+    side: ServerSide
+    labels: Labels | Classes
+    together: Together[HorizontalTraining]
+
+    @property
+    def clients(self) -> dict[str, EncodedRows]:
+        """Each client's encoded rows."""
+        found = {}
+        for name, table in self.tables.items():
+            assert table.rows is not None
+            found[name] = table.rows
+        return found
+
+    @property
+    def encoder(self) -> PartyEncoder | None:
+        """The shared encoder; None for pictures, which need none."""
+        return self.side.encoder
+
+    @property
+    def learned(self) -> bool:
+        """Whether the encoder was learned from the clients' training rows, rather than given."""
+        return self.side.learned
+
+    @property
+    def encoded(self) -> bool:
+        """Whether all participants' rows are encoded."""
+        return all(table.rows is not None for table in self.tables.values())
+
+    @property
+    def seen(self) -> dict[str, SeenTable]:
+        """The state of each table when it was read, by owner."""
+        everybody = [*self.tables.values(), *([] if self.server_table is None else [self.server_table])]
+        return {one.owner: one.seen for one in everybody}
+
+    @property
+    def training(self) -> dict[str, ClientRows]:
+        """Each client's training rows, in the order of names; those that are not encoded yet are left out."""
+        found = {name: self.tables[name].training for name in sorted(self.tables)}
+        return {name: rows for name, rows in found.items() if rows is not None}
+
+    def labelled(self) -> dict[str, QualityRows]:
+        """All clients' ``"train"`` and ``"test"`` rows, without empty parts, to measure quality on."""
+        frames = [one.groups for one in self.clients.values() if one.groups is not None]
+        everybody = QualityRows(
+            self.pooled({name: one.labels for name, one in self.clients.items()}),
+            pd.concat(frames, ignore_index=True) if frames else None,
+            names=self.labels,
+        )
+        return {part: everybody.some(rows) for part, rows in self.parts().items()}
+
+    def parts(self) -> dict[str, Booleans]:
+        """Masks of all clients' rows, by part."""
+        return parts_of(self.pooled({name: one.test for name, one in self.clients.items()}))
+
+    def pooled(self, of_clients: Mapping[str, Any]) -> Any:
+        """Concatenate an array over all clients' rows."""
+        return np.concatenate([of_clients[name] for name in self.tables])
+
+
+def load_horizontal_tables(
+    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
+) -> HorizontalTables:
+    """Read and check everything a job needs, and agree on the terms; train and write nothing.
+
+    Parameters
+    ----------
+    transcript
+        Records the messages; None creates a new one.
+    """
+    tables = open_horizontal_tables(job, base, transcript)
+    tables.together.to_training()
+    return tables
+
+
+def open_horizontal_tables(
+    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
+) -> HorizontalTables:
+    """Read all tables, before clients agree on terms."""
+    data, trained = job.data, job.to_job()
+    tables = {one.name: ClientTable(one, one.name, f"client {one.name!r}", job, base) for one in job.client}
+    server = ClientTable(job.server, SERVER_ROWS, "[server]", job, base) if job.server.has_rows else None
+    everybody = [*tables.values(), *([] if server is None else [server])]
+    for one in everybody:
+        one.look()
+    for one in everybody:
+        one.open()
+    columns = [] if job.has_images else feature_columns({name: one.frame for name, one in tables.items()}, data)
+    for one in everybody:
+        one.take(columns)
+    labels = common_labels([one.label_values() for one in everybody], data.label, over=" over all clients")
+    for one in everybody:
+        one.hold_out()
+    given = None if data.encoder is None or job.has_images else given_encoder(job, base, columns)
+    draft = draft_terms(
+        trained,
+        list(tables),
+        scope=job.to_scope(),
+        noise=job.to_noise(),
+        two_classes=job.n_classes is None,
+        server_rows=server is not None,
+    )
+    known = KnownBefore(data.groups, job.n_classes, simulated=True)
+
+    def begins() -> ModelStart | None:
+        if job.job.start is None:
+            return None
+        shape = tuple(next(iter(found.clients.values())).features.shape[1:])
+        return start_from(base / Path(job.job.start).expanduser(), trained, shape, job.n_classes)
+
+    side = ServerSide(job, list(tables), labels, given, server, begins, simulated=True)
+    steps: dict[str, Steps[Any]] = {
+        SERVER: server_steps(
+            draft, known, side.steps(), everybody=lambda: found.training, warns=bool(trained.constraints)
+        )
+    }
+    for name in sorted(tables):
+        steps[name] = client_steps(name, draft, known, _own(tables[name], labels, given, job))
+    found = HorizontalTables(tables, server, side, labels, Together(steps, transcript))
+    return found
+
+
+def _own(
+    table: ClientTable, labels: Labels | Classes, given: PartyEncoder | None, job: HorizontalJobFile
+) -> Steps[ClientData]:
+    """Run a client's steps up to its encoded rows."""
+    encoder = given
+    if encoder is None and not job.has_images:
+        encoder = yield from table.agree_on_encoder()
+    device = getattr(job.to_model(), "device", "cpu")
+    return ClientData(table.encode(encoder, labels), update_noise=job.to_protection(), device=device)
+
 
 FinishedHorizontalRun: TypeAlias = FinishedRun[HorizontalRun]
 
@@ -55,7 +212,7 @@ def run_horizontal_job(
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
     check_epsilon(job, tables.learned)
-    with run_folder(job, base, out, resume) as folder:
+    with record_in(out, kept(job), base, resume) as folder:
         run = train_together(
             tables.together,
             clock=job.to_clock(),
@@ -99,7 +256,8 @@ def _result(
     everybody, labelled = tables.pooled(of_clients), tables.labelled()
     scores = {part: everybody[rows] for part, rows in tables.parts().items()}
     result: dict[str, Any] = {
-        **servers_result(job, run.certificate, run.proofs, tables.labels, scores["train"], run.transcript),
+        **run_result(job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript),
+        "solver": job.to_job().solver,
         **({"statistics": dict(run.record)} if run.record else {}),
         **quality(labelled, scores, constraints=constraints_over_all(job)),
         "clients": {
@@ -110,31 +268,6 @@ def _result(
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, list(tables.clients), run.transcript, tables.learned)
     return result
-
-
-def servers_result(
-    job: HorizontalJobFile,
-    certificate: Certificate,
-    proofs: Sequence[Proof],
-    labels: Labels | Classes,
-    scores: Array,
-    transcript: Transcript,
-) -> dict[str, Any]:
-    """Return the server's part of the result, without quality; scores belong to the training rows."""
-    # JSON has no NaN: values that were not measured become null.
-    measured = {
-        name: None if isinstance(value, float) and np.isnan(value) else value
-        for name, value in certificate.as_dict().items()
-    }
-    return {
-        "certificate": measured,
-        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
-        "shortfalls": shortfalls(certificate, job.to_job().tol, job.max_rounds, labels.named(scores)),
-        "solver": job.to_job().solver,
-        "bytes": transcript.total_bytes,
-        "messages": transcript.total_messages,
-        "labels": labels._asdict(),
-    }
 
 
 def stated_privacy(
@@ -185,43 +318,6 @@ def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weig
     return state | model.to_state() if isinstance(model, BinnedTrees) else state
 
 
-def read_model(folder: RunFolder) -> tuple[PartyEncoder | None, Callable[[Any], Array]]:
-    """Return the shared encoder (None for pictures), and the function that scores encoded rows."""
-    place = folder.path / "model"
-    encoder = None
-    if (place / "encoder.json").exists():
-        try:
-            encoder = PartyEncoder.from_state(folder.read_model("encoder"))
-        except DataError as error:
-            raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
-    state = folder.read_model("weights")
-    try:
-        if encoder is None and "shape" in state:
-            return None, scorer(state)
-        if encoder is None:
-            raise RunError(f"{place / 'encoder.json'} is missing; restore it")
-        if state["columns"] != encoder.width_out:
-            raise RunError(
-                f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
-                f"{encoder.width_out}; the folder was changed"
-            )
-        _check_widths(state, encoder.width_out)
-        return encoder, scorer(state)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise RunError(f"{place / 'weights.safetensors'} does not hold a model: {error!r}") from error
-
-
-def _check_widths(state: State, columns: int) -> None:
-    """Refuse weights that do not fit the model's size, and invalid layer widths."""
-    if state["model"] == "trees":
-        return
-    size = state["weights"].size
-    whole = (columns + 1) * int(state.get("classes", 1))
-    fit = size == whole if state["model"] == "linear" else all(0 < width <= size for width in state["hidden"])
-    if state["weights"].ndim != 1 or not fit:
-        raise ValueError(f"{size} weights for {columns} columns and hidden layers of {state['hidden']}")
-
-
 def scorer(state: State) -> Callable[[Any], Array]:
     """Return a function that scores encoded rows with saved weights; linear models do not need torch."""
     classes = None if state.get("classes") is None else int(state["classes"])
@@ -237,63 +333,3 @@ def scorer(state: State) -> Callable[[Any], Array]:
     network = make_network(state["model"], shape, classes, tuple(state["hidden"]))
     network.load(state["weights"], state["statistics"])
     return network.predict
-
-
-# -- scores of new rows
-
-
-def _kept_job(folder: RunFolder) -> HorizontalJobFile:
-    """Return the job of a run; for a client's side between organisations, with that client's table only."""
-    own = folder.description.get("own")
-    if own is None:
-        return own_job(folder, HorizontalJobFile, parse_horizontal)
-    section = {key: value for key, value in own["party"].items() if key in ClientSection.model_fields}
-    return own_job(folder, HorizontalJobFile, parse_horizontal, client=[section])
-
-
-def score_new_clients(
-    folder: RunFolder,
-    job: HorizontalJobFile | None = None,
-    tables: Mapping[str, Path] | None = None,
-    *,
-    base: Path | None = None,
-) -> NewRows:
-    """Score rows with a finished run, and measure the scores if the tables have labels.
-
-    The index of the scores has the client's name and the row's id, or its number. The parameters are those of
-    `score_new_parties`, except that `tables` may name any client, known to the run or not.
-    """
-    labels = folder.labels
-    encoder, score = read_model(folder)
-    job = _kept_job(folder) if job is None else job
-    base = folder.base if base is None else base
-    sections = job.client
-    if tables and encoder is None:
-        raise DataError("this model scores pictures; name the tables and images of new rows in a job file (--job)")
-    if tables:
-        sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
-    parts: dict[str, pd.DataFrame] = {}
-    remarks: list[str] = []
-    beside: dict[str, pd.DataFrame] = {}
-    for section in sections:
-        owner = f"client {section.name!r}"
-        with naming(owner):
-            require_password(section.database)
-        if encoder is None:
-            frame = open_frame(section, job.data, base, owner)
-            with naming(owner):
-                scores = score(client_pictures(section, frame, job, base))
-        else:
-            frame = open_frame(section, job.data, base, owner, encoder.columns_in)
-            frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
-            with naming(owner):
-                scores = score(encoded(encoder, frame))
-            remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
-        parts[section.name] = scored(scores, labels, frame.index)
-        found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
-        if found is not None:
-            beside[section.name] = found
-    table = pd.concat(parts, names=["client", job.data.id or "row"])
-    known = pd.concat(beside) if beside else None
-    quality, more = measured(table, known, job.data.label.column, labels)
-    return NewRows(table, [*remarks, *more], quality)

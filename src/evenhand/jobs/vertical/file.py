@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from evenhand.data.compressed import is_libsvm
-from evenhand.data.tables.readers import TableSource
+from evenhand.data.tables.readers import TableSource, is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
@@ -26,8 +25,7 @@ from evenhand.jobs.schema import (
     to_model,
 )
 from evenhand.protocol.job import Job, RuntimeName, Weights
-from evenhand.solvers.checking import check_job, check_takes_weights
-from evenhand.solvers.registry import VERTICAL, resolve
+from evenhand.solvers.registry import VERTICAL, check_job, check_takes_weights, resolve
 
 
 class LabelPrivacySection(Strict):

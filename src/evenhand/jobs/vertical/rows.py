@@ -17,10 +17,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.constraints import Constraint, bind, groups_frame
+from evenhand.constraints import Constraint, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.constraints.small_slices import warn_of_small_slices
-from evenhand.data.tables.align import check_ids
+from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.errors import DataError, JobError
@@ -37,7 +36,7 @@ from evenhand.privacy.randomised_response import SECRET_BYTES, AnswerKey
 from evenhand.protocol.align import SentIds, rows_by_id
 from evenhand.protocol.job import Job
 from evenhand.runtime.files import PARTIAL, write_new
-from evenhand.training.vertical_sources import EncodedColumns, HeldLabels
+from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, check_ids
 
 
 class TableRows:
@@ -135,15 +134,14 @@ class TableRows:
             self._labels = HeldLabels(LabelledRows(held.labels, held.groups, sample_weight=held.sample_weight), key)
         return self._labels
 
-    def _answer_key(self, names: Labels | Classes) -> AnswerKey:
+    def _answer_key(self, names: Labels | Classes) -> AnswerKey | None:
         """Return what randomised responses are drawn from: the label's secret file, or in a simulation the job's seed.
 
         Draws are recorded in the party's ledger before any answer leaves.
         """
         asked, label, seed = self._section.label_privacy, self.party.label, self._section.seed
         if asked is None:
-            # Without label privacy nothing is drawn, so ids are not needed.
-            return AnswerKey.from_seed(seed)
+            return None
         ids = self.index[~self.test]
         if label is None or label.secret is None:
             return AnswerKey.from_seed(seed, ids)
@@ -246,9 +244,7 @@ def held_labels(
     if len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]
-    # Bind the constraints once, to find an empty slice or a single group before training.
-    bind(constraints, signs[~test], known)
-    warn_of_small_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
+    check_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
     people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
     if people is not None and not people[~test].any():
         raise DataError(f"weight column {party.weight!r} is zero in all training rows")

@@ -1,37 +1,177 @@
-"""Vertical jobs over tables, from start to run folder, and from run folder to scores of new rows."""
+"""Vertical jobs: load the tables of all participants in one process, train, and write the run folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from evenhand.arrays import Array
+import pandas as pd
+
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.proving import Proof
-from evenhand.data.compressed import is_libsvm
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table, require_unchanged
-from evenhand.data.tables.readers import TableSource
-from evenhand.errors import DataError, RunError
-from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
-from evenhand.jobs.new_rows import NewRows, file_in_place, measured, read_beside
-from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
-from evenhand.jobs.tables import naming, not_used
-from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
-from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
+from evenhand.data.tables.party_tables import (
+    PartyTable,
+    SeenTable,
+    require_unchanged,
+    with_one_kind_of_ids,
+)
+from evenhand.errors import DataError
+from evenhand.jobs.folder import FinishedRun, check_place, kept, record_in
+from evenhand.jobs.quality import QualityRows, check_measurable, quality, run_result
+from evenhand.jobs.tables import parts_of
+from evenhand.jobs.vertical.file import VerticalJobFile
+from evenhand.jobs.vertical.rows import TableRows
 from evenhand.models.base import Scorer
-from evenhand.models.saved import from_state, joint_scores, state_is_of_trees, to_state
+from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
+from evenhand.protocol.align import How
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.solver import Certificate
-from evenhand.protocol.state import State
+from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.run_location import check_place
-from evenhand.training.run import shortfalls
+from evenhand.solvers.roles import vertical_terms
+from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
+from evenhand.training.vertical_sources import Alignment, common_rows, named_problem
+from evenhand.training.vertical_steps import VerticalTraining, steps_together
+from evenhand.vertical.problem import PartyColumns, PartyData
+
+
+@dataclass(frozen=True, eq=False)
+class VerticalTables:
+    """All parties' tables, aligned and encoded, and their steps up to training.
+
+    Attributes
+    ----------
+    rows
+        Each party's own rows, in the order of the job.
+    together
+        Steps of all participants; training continues them.
+    """
+
+    rows: Mapping[str, TableRows]
+    together: Together[VerticalTraining]
+    holder: str
+
+    @property
+    def stages(self) -> Mapping[str, VerticalTraining]:
+        """Each participant's training stage, by name."""
+        return self.together.to_training()
+
+    @property
+    def terms(self) -> VerticalTerms:
+        """The terms that all participants have accepted."""
+        return self.stages[SERVER].terms
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.together.transcript
+
+    @property
+    def ids(self) -> pd.Index:
+        return next(iter(self.rows.values())).index
+
+    @property
+    def test(self) -> Booleans:
+        """Which rows are held out."""
+        return next(iter(self.rows.values())).test
+
+    @property
+    def held(self) -> QualityRows:
+        """Labels and groups of all rows."""
+        return self.rows[self.holder].held
+
+    @property
+    def encoders(self) -> dict[str, PartyEncoder]:
+        """Each party's own encoder, fitted on its training rows."""
+        return {name: one.encoder for name, one in self.rows.items()}
+
+    @property
+    def matrices(self) -> dict[str, Matrix]:
+        """Each party's encoded columns for all rows."""
+        return {name: one.matrix for name, one in self.rows.items()}
+
+    @property
+    def seen(self) -> dict[str, SeenTable]:
+        """The state of each table when it was read, by owner."""
+        return {one.owner: one.seen for one in self.rows.values()}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of rows of each party's own table."""
+        return {name: one.size for name, one in self.rows.items()}
+
+    def training_columns(self) -> list[PartyColumns]:
+        """Each party's encoded training rows."""
+        found = []
+        for name in self.rows:
+            own = self.stages[name].own
+            assert isinstance(own, PartyData)
+            found.append(PartyColumns(name, own.matrix, name in self.terms.active, own.categorical))
+        return found
+
+    def parts(self) -> dict[str, Booleans]:
+        return parts_of(self.test)
+
+    def labelled(self) -> dict[str, QualityRows]:
+        """Rows of each part, to measure quality on."""
+        return self.rows[self.holder].labelled()
+
+
+class _RowsHere(TableRows):
+    """A party's rows if all parties are in this process, so that an error can name ids."""
+
+    everybody: Mapping[str, TableRows]
+
+    def unaligned(self, problem: str, _: Integers) -> DataError:
+        ids = {name: one.open().known.index for name, one in self.everybody.items()}
+        return _in_words_of_a_job(named_problem(ids, self._section.ids, problem))
+
+
+def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcript | None = None) -> VerticalTables:
+    """Read and check everything a job needs, before anything is trained or written.
+
+    Parameters
+    ----------
+    transcript
+        Records the messages; None creates a new one.
+    """
+    trained, holder = job.to_job(), job.label_party.name
+    rows = {party.name: _RowsHere(party, job.job, base, trained) for party in job.party}
+    for one in rows.values():
+        one.everybody = rows
+        one.look()
+    parts: dict[str, Part] = {party.name: party.role for party in job.party}
+    draft = vertical_terms(trained, parts, 0, {})
+    opened = with_one_kind_of_ids({name: one.open() for name, one in rows.items()})
+    for name, one in rows.items():
+        one.table = opened[name]
+    del opened
+    alignment = Alignment(list(rows), holder, job.job.ids)
+    tables = VerticalTables(rows, Together(steps_together(draft, rows, alignment), transcript), holder)
+    tables.together.to_training()
+    return tables
+
+
+def align_parties(tables: Mapping[str, PartyTable], how: How) -> dict[str, PartyTable]:
+    """Align tables to the same rows in the same order, by an exchange between the parties."""
+    tables = with_one_kind_of_ids(tables)
+    try:
+        places = common_rows({name: table.known.index for name, table in tables.items()}, how)
+    except DataError as error:
+        raise _in_words_of_a_job(error) from error
+    return {name: table.taken(places[name]) for name, table in tables.items()}
+
+
+def _in_words_of_a_job(error: DataError) -> DataError:
+    """Replace the function's argument in an error message by the key of the job file."""
+    return DataError(str(error).replace('how="inner"', 'ids = "inner" in [job]'))
+
 
 FinishedVerticalRun: TypeAlias = FinishedRun[VerticalRun]
 
@@ -60,7 +200,7 @@ def run_vertical_job(
     check_place(out, resume)
     tables = load_vertical_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
-    with run_folder(job, base, out, resume) as folder:
+    with record_in(out, kept(job), base, resume) as folder:
         run = train_together(
             tables.together,
             runtime=job.job.runtime,
@@ -114,109 +254,7 @@ def vertical_result(
     """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
     labels = rows["train"].names
     return {
-        "certificate": told.certificate.as_dict(),
-        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in told.proofs],
-        "shortfalls": shortfalls(told.certificate, job.tol, job.max_rounds, labels.named(scores["train"])),
+        **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript),
         **quality(rows, scores, constraints=job.constraints),
-        "bytes": transcript.total_bytes,
-        "messages": transcript.total_messages,
         "statistics": dict(told.statistics),
-        "labels": labels._asdict(),
     }
-
-
-def score_new_parties(
-    folder: RunFolder,
-    job: VerticalJobFile | None = None,
-    tables: Mapping[str, Path] | None = None,
-    *,
-    base: Path | None = None,
-) -> NewRows:
-    """Score rows with a finished run, and measure the scores if the tables have labels.
-
-    Parameters
-    ----------
-    job
-        A job file that names the parties' tables; None takes the run's own.
-    tables
-        Files to read instead of a party's table, by party name.
-    base
-        Folder that relative paths in `job` start from; None takes that of the run's own job.
-    """
-    labels = folder.labels
-    own = own_job(folder, VerticalJobFile, parse_vertical)
-    job = own if job is None else job
-    names, trained = ([party.name for party in one.party] for one in (job, own))
-    if sorted(names) != sorted(trained):
-        raise DataError(f"the job's parties are {', '.join(names)}; the run's are {', '.join(trained)}")
-    if unknown := sorted((tables or {}).keys() - set(names)):
-        raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
-    encoders = {name: party_encoder(folder, name) for name in names}
-    base = folder.base if base is None else base
-    found = {
-        party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
-    }
-    sizes = {name: len(table.known) for name, table in found.items()}
-    found = align_parties(found, job.job.ids)
-    ids = found[names[0]].known.index
-    models, matrices = {}, {}
-    for name in trained:
-        with naming(f"party {name!r}"):
-            matrices[name] = found[name].transform(encoders[name])
-            models[name] = party_model(folder, name, encoders[name])
-    try:
-        scores = joint_scores(models, matrices)
-    except RunError as error:
-        raise RunError(f"{folder.path}: {error}") from error
-    table = scored(scores, labels, ids)
-    remarks = not_used(sizes, len(ids), "scored")
-    for name in trained:
-        if isinstance(one := found[name], FrameTable):
-            remarks += [f"party {name!r}: {said}" for said in encoders[name].remarks_on(one.known)]
-    holder = job.label_party
-    assert holder.label is not None
-    source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
-    beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
-    quality, more = measured(table, beside, holder.label.column, labels)
-    return NewRows(table, [*remarks, *more], quality)
-
-
-def _is_sparse(source: TableSource) -> bool:
-    return source.table is not None and is_libsvm(source.table)
-
-
-def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
-    """Return a party's encoder from a finished run."""
-    state = folder.read_party(name, "encoder")
-    try:
-        return PartyEncoder.from_state(state)
-    except DataError as error:
-        raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
-
-
-def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
-    """Return a party's model from a finished run; refuse a model that does not fit the party's encoder."""
-    state = folder.read_party(name, "weights")
-    try:
-        model = from_state(state, *(_texts(folder, name, state) if state_is_of_trees(state) else ()))
-    except RunError as error:
-        raise RunError(f"{folder.path}: party {name!r}: {error}") from error
-    if state["columns"] != encoder.width_out:
-        raise RunError(
-            f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "
-            f"{encoder.width_out}; the folder was changed"
-        )
-    return model
-
-
-def _texts(folder: RunFolder, name: str, state: State) -> tuple[str, str]:
-    """Return the texts of a party's trees, and of its splits in trees across parties if it has any."""
-    return folder.read_trees(name, "trees"), folder.read_trees(name, "splits") if state.get("splits") else ""
-
-
-def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> PartyTable:
-    if table is not None:
-        party = party.model_copy(update={"table": str(table.absolute()), "database": None, "sql": None})
-    with naming(f"party {party.name!r}"):
-        require_password(party.database)
-        return open_table(table_source(party, base), party.columns, party.sensitive, encoder)

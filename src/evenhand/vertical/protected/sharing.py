@@ -45,7 +45,7 @@ from evenhand.vertical.messages import COEFFICIENTS, DIRECTION, GO_BACK, GRADIEN
 from evenhand.vertical.problem import Party, PartyData, own_model
 from evenhand.vertical.protected.messages import SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE
 from evenhand.vertical.protected.trail import Trail
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 
 MOST_COLUMNS: Final = 1024
 """Maximum number of columns of a party: it forms a matrix of their square."""

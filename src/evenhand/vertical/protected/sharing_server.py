@@ -21,7 +21,7 @@ from evenhand.vertical.protected.layer import Layer
 from evenhand.vertical.protected.messages import SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE
 from evenhand.vertical.protected.sharing import MOST_LENGTHENED, Ask
 from evenhand.vertical.protected.trail import Trail
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 
 MOST_REPEATS: Final = 6
 """Maximum number of exchanges in a row that fail the range check."""

@@ -16,7 +16,7 @@ from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.protected.messages import CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
 from evenhand.vertical.protected.sharing import crossed
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 
 NO_MORE: Final = -1
 """Number of a triple that means: no more triples are needed."""

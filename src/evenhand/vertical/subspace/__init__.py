@@ -22,8 +22,7 @@ Bounds on rates need extra steps at the server: see `tiny_problem.py`.
 
 from evenhand.protocol.solver import Solver
 from evenhand.vertical.messages import SUBSPACE
-from evenhand.vertical.subspace.options import Subspace
-from evenhand.vertical.subspace.party import SubspaceParty
+from evenhand.vertical.subspace.party import Subspace, SubspaceParty
 from evenhand.vertical.subspace.server import SubspaceServer
 
 __all__ = ["SOLVER"]

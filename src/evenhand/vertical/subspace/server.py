@@ -37,7 +37,7 @@ from evenhand.vertical.messages import (
 from evenhand.vertical.problem import ServerData, has_intercept
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
-from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.subspace.stopping import (
     FEASIBLE,
     GAINS_LEFT,

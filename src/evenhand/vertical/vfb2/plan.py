@@ -11,7 +11,7 @@ from evenhand.arrays import Integers
 from evenhand.privacy.fixed_point import largest
 from evenhand.privacy.masks import mask_states
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import message_sizes
+from evenhand.vertical.problem import message_sizes
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS
 from evenhand.vertical.vfb2.options import METHODS, VFB2
 from evenhand.vertical.vfb2.sampler import RowSampler

@@ -11,11 +11,11 @@ import pytest
 from support.tables import files
 
 from evenhand.errors import DataError, ResourceError, RunError
+from evenhand.jobs import folder as run_location
+from evenhand.jobs.folder import check_place, has_finished, record_in
 from evenhand.protocol.transcript import Entry
-from evenhand.runtime import run_location
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import Manifest
-from evenhand.runtime.run_location import check_place, has_finished, record_in
 
 JOB: dict[str, Any] = {"job": {"seed": 1}}
 SENT = [Entry(0.0, "bank", "server", "scores", 8)]
