@@ -23,8 +23,7 @@ from evenhand.errors import RunError
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.vertical.runs import run_vertical_job
-from evenhand.models.saved import from_state
-from evenhand.models.weight_share import joined_model
+from evenhand.models.saved import from_state, joined_model
 from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.nvflare import submitting
 from evenhand.runtime.nvflare.kits import ALLOWED, provision

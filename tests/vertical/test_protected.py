@@ -24,7 +24,7 @@ from evenhand.auditing.evidence import auc
 from evenhand.auditing.gradient_attacks import minimum_norm
 from evenhand.auditing.row_attacks import by_sign
 from evenhand.errors import DataError, InputError, ProtocolError
-from evenhand.models.weight_share import joined_model
+from evenhand.models.saved import joined_model
 from evenhand.privacy import fixed_products
 from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.privacy.pairwise import PairwiseMasks

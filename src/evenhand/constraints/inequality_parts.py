@@ -39,7 +39,7 @@ class InequalityParts:
     inequalities
         The R inequalities.
     parts
-        The P pairs (measure, slice) whose means they need.
+        The P pairs (measure, slice); the inequalities need their means.
     coefficients
         (R, P): values are `coefficients @ means`.
     bounds

@@ -145,7 +145,7 @@ def decision_intervals(
     Raises
     ------
     DataError
-        As in :func:`equal_opportunity`; also for tables of several labels a row, whose combinations are too rare to
+        As in :func:`equal_opportunity`; also for tables of several labels a row, if their combinations are too rare to
         draw within: give their columns one at a time.
     InputError
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.

@@ -1,6 +1,6 @@
 """Models that parties and clients train.
 
-An estimator takes a model by name or as an object of these classes, whose parameters a grid can tune:
+An estimator takes a model by name or as an object of these classes; a grid can tune the parameters:
 ``VerticalClassifier(model=MLP(hidden=(64,)))`` has the parameter ``model__hidden``.
 """
 

@@ -1,4 +1,4 @@
-"""Write a trained party model as a state, read it, and score new rows with the models of all parties."""
+"""Write a trained party model as a state, read it, and join the models of all parties."""
 
 from __future__ import annotations
 
@@ -116,3 +116,8 @@ def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -
             trees = {name: one for name, one in models.items() if isinstance(one, TreesModel)}
             scores = scores + model.routes.scores({name: one.sides(matrices[name]) for name, one in trees.items()})
     return scores
+
+
+def joined_model(own: Scorer, other: WeightShare | None) -> Scorer:
+    """Return a party's model in a process that has the server's share of its weights too, if they are in shares."""
+    return own.joined(other) if isinstance(own, WeightShare) and other is not None else own

@@ -6,7 +6,6 @@ import numpy as np
 
 from evenhand.arrays import Array, Matrix
 from evenhand.errors import RunError
-from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.privacy.fixed_point import decode, encode
 from evenhand.privacy.fixed_products import FINAL_BITS
@@ -47,11 +46,6 @@ class WeightShare:
         model = LinearModel(np.zeros((0, self.columns)), 0.0)
         model.weights = decode(self.words + other.words, FINAL_BITS)
         return model
-
-
-def joined_model(own: Scorer, other: WeightShare | None) -> Scorer:
-    """Return a party's model in a process that has the server's share of its weights too, if they are in shares."""
-    return own.joined(other) if isinstance(own, WeightShare) and other is not None else own
 
 
 def split_weights(model: LinearModel, column_bits: int) -> tuple[WeightShare, WeightShare]:

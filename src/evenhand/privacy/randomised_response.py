@@ -30,7 +30,7 @@ SECRET_BYTES: Final = 32
 _GRID: Final = 1e-4
 """Of the privacy loss distribution: ε is good to as much, from above."""
 _SIMULATED: Final = (
-    "Simulated: answers came from a seed that others may know, and whoever knows it can take them back. With a secret "
+    "Simulated: answers came from a seed that others may know, and who knows it can undo them. With a secret "
     "of the label holder's own, the same run would have "
 )
 
@@ -168,7 +168,7 @@ class LabelStatement:
         )
         return (
             f"{_SIMULATED if self.simulated else ''}ε = {self.epsilon:.4g} for each person's label (randomised "
-            f"response{groups}; together by accountant: {accountants}). It holds against whoever reads all that the "
+            f"response{groups}; together by accountant: {accountants}). It holds against a reader of all that the "
             f"label holder sends. {known} Answers were drawn once at ε = {self.drawn_at:.4g}, which covers all runs "
             "with this label, secret and at most this ε together. Runs with a larger ε add to it."
         )

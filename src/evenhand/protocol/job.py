@@ -71,8 +71,8 @@ class RandomizedResponse:
         """Describe the privacy of messages that depend on labels."""
         groups = "groups as they are" if self.groups is None else f"of each group with ε = {self.groups:g}"
         return (
-            f"With label_privacy, of randomised responses in place of labels (ε = {self.epsilon:g}), {groups}: whoever "
-            "reads it learns a label no better than ε allows."
+            f"With label_privacy, of randomised responses in place of labels (ε = {self.epsilon:g}), {groups}: a "
+            "reader learns a label no better than ε allows."
         )
 
     def to_plain(self) -> dict[str, Any]:

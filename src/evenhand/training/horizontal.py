@@ -320,7 +320,7 @@ def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:
 def build_roles(
     terms: HorizontalTerms, server: HorizontalServerData, clients: Mapping[str, ClientData]
 ) -> tuple[HorizontalServer, Sequence[HorizontalClient]]:
-    """Build all participants' roles in one process. Clients whose sums are masked agree on keys, if they have none."""
+    """Build all participants' roles in one process. With masked sums, clients without keys agree on them."""
     if terms.only_sums and any(own.session is None for own in clients.values()):
         sessions = agree_here(terms.names, terms.digest)
         clients = {name: replace(own, session=sessions[name]) for name, own in clients.items()}

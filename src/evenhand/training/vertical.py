@@ -13,7 +13,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, InputError
 from evenhand.models.base import Scorer
-from evenhand.models.weight_share import joined_model
+from evenhand.models.saved import joined_model
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
 from evenhand.protocol.roles import SERVER, Report, Role

@@ -102,8 +102,8 @@ class SideFolder:
     def repeated(self, handled: Mapping[str, int]) -> dict[str, int]:
         """Count the messages that attempts so far handled beyond the checkpoint, by sender and kind; write the count.
 
-        A resumed run goes through them again. Without this count, whoever ends and resumes a run often enough could ask
-        for any number of rounds.
+        A resumed run handles them again. Without this count, a server could get any number of rounds by ending and
+        resuming the run.
 
         Parameters
         ----------

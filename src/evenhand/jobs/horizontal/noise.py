@@ -45,7 +45,7 @@ class PrivacySection(Strict):
     weight_noise: float | None = key("Standard deviation on weights; `gaussian` only.", 0.01, None)
     multiplier_noise: float | None = key("Standard deviation on multipliers; `gaussian` only.", 0.01, None)
     shares: int | None = key(
-        "Number of clients whose shares must add up to the full noise; `shared-gaussian` only. By default "
+        "Number of clients that together add the full noise, a share each; `shared-gaussian` only. By default "
         "the number of clients that must stay.",
         5,
         None,
