@@ -1,4 +1,14 @@
-"""Wrap the server of any solver, so that it learns only sums over clients."""
+"""Wrap the server of any solver, so that it learns only sums over clients.
+
+Round:
+
+1. The solver's server asks clients a question. This server forwards it.
+2. Each client answers with its numbers under masks, and with shares of the masks' secrets, sealed for its neighbours.
+3. The server tells clients which answers have arrived. They agree on that list by vouchers.
+4. Each client opens the shares it may: those that remove the masks of the clients on the list.
+5. The server removes the masks from the sum, and hands the sum to the solver's server.
+6. The solver's server decides whether to ask again, and ends the run by its own rule.
+"""
 
 from __future__ import annotations
 
