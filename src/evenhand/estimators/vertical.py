@@ -69,9 +69,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         What messages hide, by name or as an object of `evenhand.privacy` (``"subspace"`` and ``"fairvfl"`` with linear
         parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.
         ``"masked"`` or ``Masked()``: during training the server receives sums over the passive parties.
-        ``Dealer(allow_experimental=True)``: passive parties receive sums over rows, not one number a row, with the help
-        of a third party that has no data. ``Encrypted(allow_experimental=True)``: the same under encryption, without a
-        third party (extra ``encrypted``). Levels that need the flag are known to break (docs/privacy.md).
+        ``Dealer()``: passive parties hold their weights in shares with the server and learn nothing of labels, with the
+        help of a third party that has no data. ``Encrypted(allow_experimental=True)``: the same under encryption,
+        without a third party (extra ``encrypted``). Levels that need the flag are known to break (docs/privacy.md).
         ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
     label_privacy
         A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss
