@@ -11,6 +11,7 @@ from support.programs import by_scipy, contradicting, net_of, samples, strongly_
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
 from evenhand.programs.optimality import SolveStatus
+from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import L1, Ball, Box, Regulariser
 from evenhand_reproductions.central.prox_al import prox_al
 from evenhand_reproductions.programs.pooled import Pooled
@@ -39,6 +40,17 @@ def test_answers_agree_with_slsqp_primal_and_dual() -> None:
     np.testing.assert_allclose(net_of(found, pooled, names), net, atol=1e-3)
     again = measure(found.weights, found.multipliers, dict(zip(names, federated.clients, strict=True)))
     assert again.stationarity == pytest.approx(found.residual.stationarity)
+
+
+def test_subproblems_stay_near_the_last_weights() -> None:
+    """Proximal AL Algorithm 3: without constraints, w^{k+1} = argmin f(w) + ‖w − w^k‖² / (2β), in closed form."""
+    matrix, linear, start, penalty = np.array([2.0, 0.5]), np.array([-1.0, 3.0]), np.array([4.0, -2.0]), 0.7
+    program = QuadraticProgram(np.diag(matrix), linear)
+    expected = start
+    for outer in range(1, 4):
+        expected = (expected / penalty - linear) / (matrix + 1.0 / penalty)
+        found = prox_al(program, start=start, penalty=penalty, subproblem=1e-12, max_outer=outer)
+        np.testing.assert_allclose(found.weights, expected, rtol=1e-9)
 
 
 def test_a_program_known_in_closed_form() -> None:

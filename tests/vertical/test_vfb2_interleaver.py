@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -128,6 +129,24 @@ def test_scores_do_not_depend_on_who_has_which_columns() -> None:
     assert ends[0].any()
     for other in ends[1:]:
         np.testing.assert_array_equal(other, ends[0])
+
+
+@pytest.mark.portable
+def test_a_dominator_updates_its_own_block_without_waiting_for_a_message() -> None:
+    """VFB² Algorithm 2, step 5: τ₂ delays ϑ on its way to the others, and the dominator has it already."""
+    matrix = PROBLEM.matrix.copy()
+    # The other party's column is zero, so the dominator's steps depend on its own block alone.
+    matrix[:, 0] = 0.0
+    problem = replace(PROBLEM, matrix=matrix)
+    options = {"read_delay": 0, "sampling": "uniform", "step": 0.05, "growth": False}
+    for solver in ("vfb2-sgd", "vfb2-svrg", "vfb2-saga"):
+        made = [
+            run(solver, problem, [[0], [1, 2, 3, 4, 5]], (1,), rounds=3, message_delay=delay, **options)
+            for delay in (0, 5)
+        ]
+        first, second = (one.models["p1"].weights for one in made)
+        assert first.any()
+        np.testing.assert_array_equal(first, second)
 
 
 def test_short_epochs_come_first_and_sagas_table_is_then_kept() -> None:
