@@ -50,3 +50,9 @@ def test_trees() -> None:
     vertical, horizontal = blocks("docs/trees.md")
     assert run(vertical, **given)["model"].n_iter_ > 0
     assert run(horizontal, **given)["model"].n_iter_ > 0
+
+
+def test_programs() -> None:
+    pytest.importorskip("torch")
+    for block in blocks("docs/programs.md"):
+        run(block)

@@ -165,8 +165,10 @@ class GroupAgainstOverall(_Parity):
 class NeymanPearson(Constraint):
     """The mean over one class is at most `limit`.
 
-    The objective stays the mean loss over everybody: where the row is active, the constrained class contributes a
-    constant, so the minimiser is that of the other class's loss, as in the textbook form.
+    The objective stays the mean loss over both classes. With one inequality over all rows that is active, the bounded
+    class adds a constant, and the minimiser is that of the other class's loss. With an inequality at each client, or
+    one that is not active, it is another: `prox-al` and `sqp` minimise the other class's loss with
+    ``objective="other-class"`` (proximal AL Eq. 30).
     """
 
     kind: ClassVar[str] = "neyman-pearson"

@@ -7,25 +7,26 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.kinds import NeymanPearson
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.slices import Bounds, bounds_of
-from evenhand.errors import InputError
+from evenhand.errors import DataError, InputError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData
 from evenhand.horizontal.program_server import ServerPart
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.programs.regularisers import ZERO
-from evenhand.programs.slices import SliceProgram, sample_program
+from evenhand.programs.slices import ObjectiveWeights, SliceProgram, sample_program
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
 
 
-def client_program(terms: HorizontalTerms, name: str, rows: ClientRows) -> SliceProgram:
+def client_program(terms: HorizontalTerms, name: str, rows: ClientRows, objective: ObjectiveWeights) -> SliceProgram:
     """Return a client's program.
 
-    It has the client's share of the mean loss over all rows of data, the client's own inequalities, and its summands
-    of the shared inequalities.
+    It has the client's share of the objective, the client's own inequalities, and its summands of the shared
+    inequalities.
     """
     regulariser = np.full(weights(terms), terms.regulariser)
     # The last column is the intercept, which is not penalised.
@@ -34,11 +35,28 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows) -> Slice
         _sample(terms, rows),
         terms.own_inequalities(name),
         terms.shared_inequalities,
-        each=1.0 / terms.n_rows,
+        each=_row_weights(terms, name, rows.labels, objective),
         counts=terms.slice_counts,
         # The clients' regularisers add up to that of the whole problem.
         regulariser=regulariser / len(terms.names),
     )
+
+
+def _row_weights(terms: HorizontalTerms, name: str, labels: Array, objective: ObjectiveWeights) -> float | Array:
+    """Return the weight of each of the client's rows in the objective."""
+    if objective == "rows":
+        return 1.0 / terms.n_rows
+    counted: Array = np.full(len(labels), True)
+    if objective == "other-class":
+        (bounded,) = {one.label for one in terms.job.constraints if isinstance(one, NeymanPearson)}
+        counted = labels != bounded
+        if not counted.any():
+            raise DataError(
+                f"client {name!r} has no rows of the class without a bound, and objective='other-class' averages "
+                "them at each client; choose 'rows' or 'clients'"
+            )
+    found: Array = counted / (len(terms.names) * counted.sum())
+    return found
 
 
 def server_program(terms: HorizontalTerms, rows: ClientRows | None) -> SliceProgram | None:
@@ -87,7 +105,13 @@ def program_solver(**given: Any) -> Solver[HorizontalServer, HorizontalClient]:
 
 
 def tolerances(job: Job) -> dict[str, float]:
-    """Return the job's tolerance as ε₁ and ε₂, or nothing if it is zero."""
+    """Return the job's tolerance as ε₁ and ε₂, or nothing if it is zero; refuse an objective that lacks its class."""
+    bounded = {one.label for one in job.constraints if isinstance(one, NeymanPearson)}
+    if job.options.get("objective") == "other-class" and len(bounded) != 1:
+        raise InputError(
+            "objective is 'other-class', which needs a Neyman-Pearson constraint on one class; choose 'rows' or "
+            "'clients'"
+        )
     return {"stationarity": job.tol, "feasibility": job.tol} if job.tol > 0 else {}
 
 

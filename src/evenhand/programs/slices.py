@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +23,9 @@ from evenhand.constraints.losses import PART, Loss, Measure, by_measure
 from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, InputError
 from evenhand.programs.program import Curvature
+
+ObjectiveWeights = Literal["rows", "clients", "other-class"]
+"""What the objective averages: all rows, each client's mean, or each client's mean over the class without a bound."""
 
 
 class SliceProgram:
@@ -217,7 +221,7 @@ def sample_program(
     own: Sequence[Inequality],
     shared: Sequence[Inequality] = (),
     *,
-    each: float = 0.0,
+    each: float | Array = 0.0,
     counts: Mapping[Slice, int] | None = None,
     regulariser: float | Array = 0.0,
 ) -> SliceProgram:
@@ -230,7 +234,7 @@ def sample_program(
     shared
         Inequalities over all clients' data; this program has its summands of them.
     each
-        Weight of a row of data in the objective; zero for the server.
+        Weight of a row of data in the objective, for all rows or for each; zero for the server.
     counts
         Number of rows of data that all clients together have in each slice of the shared inequalities.
     """
@@ -240,7 +244,7 @@ def sample_program(
     return SliceProgram(
         sample.features,
         sample.labels,
-        np.full(size, each),
+        np.array(np.broadcast_to(each, size), dtype=np.float64),
         np.array(combinations).reshape(-1, size),
         [row.measure for row in [*own, *shared]],
         bounds_of(own),

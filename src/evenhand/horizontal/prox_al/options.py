@@ -9,6 +9,7 @@ from pydantic import Field
 
 from evenhand.programs.minimise import Method
 from evenhand.programs.optimality import ProxALTolerances
+from evenhand.programs.slices import ObjectiveWeights
 from evenhand.protocol.job import Count, Positive, Share
 
 RhoRule = Literal["fixed", "balanced"]
@@ -52,6 +53,10 @@ class ProxAL(ProxALTolerances):
         Gradients, and so the tolerances, always use all rows. Programs that are not slices of data ignore it.
     seed
         Seed of the draws of participants and rows. If given it wins over that of the job; None is the job's, or 0.
+    objective
+        ``"rows"``: the mean loss over all clients' rows. ``"clients"``: the mean over clients of each client's mean
+        loss (proximal AL Eq. 32). ``"other-class"``: the same over the class that Neyman-Pearson leaves without a bound
+        (proximal AL Eq. 30).
     """
 
     rho: Positive = 0.01
@@ -66,6 +71,7 @@ class ProxAL(ProxALTolerances):
     local_solver: Method = "auto"
     curvature_rows: Count | None = None
     seed: int | None = None
+    objective: ObjectiveWeights = "rows"
 
     @property
     def round_limit(self) -> int:

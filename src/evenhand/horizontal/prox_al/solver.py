@@ -38,7 +38,7 @@ def client(terms: HorizontalTerms, name: str, own: ClientData) -> ProxALClient:
 
 def batched(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[ProxALClient]:
     options, shared = SOLVER.settings(terms.job), shared_bounds(terms)
-    programs = {name: client_program(terms, name, own.rows) for name, own in owns.items()}
+    programs = {name: client_program(terms, name, own.rows, options.objective) for name, own in owns.items()}
     roles = [ProxALClient(name, program, terms.names, shared, options) for name, program in programs.items()]
     solve_together(roles)
     return roles

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evenhand.programs.optimality import ResidualOptions
+from evenhand.programs.slices import ObjectiveWeights
 from evenhand.protocol.job import Count, Positive
 
 CurvatureRule = Literal["auto", "exact", "bfgs"]
@@ -36,6 +37,10 @@ class SQP(ResidualOptions):
         Whether exact rates on the training rows meet the bounds of the measures ``"error"`` and ``"positive"``. None:
         if the lower and upper bounds differ, because counts cannot be equal to the last digit. False: only the smooth
         rates meet them, and the exact rates may be far beyond.
+    objective
+        ``"rows"``: the mean loss over all clients' rows. ``"clients"``: the mean over clients of each client's mean
+        loss (proximal AL Eq. 32). ``"other-class"``: the same over the class that Neyman-Pearson leaves without a bound
+        (proximal AL Eq. 30).
     """
 
     max_rounds: Count | None = None
@@ -43,6 +48,7 @@ class SQP(ResidualOptions):
     exact_limit: Count = 1000
     penalty: Positive = 1.0
     exact_rates: bool | None = None
+    objective: ObjectiveWeights = "rows"
 
     @property
     def round_limit(self) -> int:

@@ -42,7 +42,8 @@ def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> SQPClient:
-    options, program = options_of(terms.job), client_program(terms, name, own.rows)
+    options = options_of(terms.job)
+    program = client_program(terms, name, own.rows, options.objective)
     counting = _counting(terms, name, program, own.rows, _counted_parts(terms, options))
     return SQPClient(name, program, exact=options.is_exact(program.weights), counted=counting)
 
