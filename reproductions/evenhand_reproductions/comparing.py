@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from evenhand_reproductions.settings import SETS
@@ -25,13 +26,11 @@ class Column:
     scale: float = 1.0
     digits: int = 3
     paper_digits: int = 2
-    noticeable: float = 0.03
-    """Difference, in the unit printed, from which on it deserves a sentence."""
     larger_is_better: bool = False
 
 
 ERROR_RATES = (
-    Column("accuracy", "ACC %", 100.0, 2, 2, noticeable=1.5, larger_is_better=True),
+    Column("accuracy", "ACC %", 100.0, 2, 2, larger_is_better=True),
     Column("DFP", "DFP"),
     Column("DFN", "DFN"),
 )
@@ -71,22 +70,41 @@ def printed(paper: PaperTable, columns: Sequence[Column], method: str, name: str
     return [None] * len(columns)
 
 
+HOW_DIFFERENT = (
+    "Below, worse and better than printed mean: our mean over runs differs from the paper's number by more than twice "
+    "its standard error over runs, and by more than half of the paper's last decimal. Where there is one run, by more "
+    "than half of that decimal; its spread is not known."
+)
+
+
 def differences(
     records: pd.DataFrame,
     columns: Sequence[Column],
     paper: PaperTable,
     reason: Callable[[str, str], str],
 ) -> list[str]:
-    """A sentence for each of the papers' own methods and set where ours is noticeably elsewhere."""
-    sentences = []
+    """A sentence for each row that has the paper's number beside it: what is worse, then what is better."""
+    sentences = [HOW_DIFFERENT]
     for (name, method), runs in records.groupby(["set", "method"], sort=False):
-        if method not in paper:
-            continue
-        found = []
-        for column, number in zip(columns, paper[str(method)][str(name)], strict=True):
-            ours = column.scale * float(runs[column.metric].mean())
-            if abs(ours - number) >= column.noticeable:
-                found.append(f"{column.title} {ours:.{column.digits}f} against {number:.{column.paper_digits}f}")
-        if found:
-            sentences.append(f"{SETS[str(name)]}, {method}: {', '.join(found)}: {reason(str(name), str(method))}")
+        numbers = printed(paper, columns, str(runs["beside"].iloc[0]), str(name))
+        found: dict[str, list[str]] = {"worse": [], "better": [], "alike": []}
+        for column, number in zip(columns, numbers, strict=True):
+            if number is not None:
+                cell = f"{column.title} {spread(runs[column.metric], column.scale, column.digits)}"
+                found[verdict(column, runs[column.metric], number)].append(
+                    f"{cell} against {number:.{column.paper_digits}f}"
+                )
+        if found["worse"] or found["better"]:
+            parts = [f"{word}: {', '.join(cells)}" for word, cells in found.items() if cells and word != "alike"]
+            sentences.append(f"{SETS[str(name)]}, {method}: {'; '.join(parts)}. {reason(str(name), str(method))}")
     return sentences
+
+
+def verdict(column: Column, values: pd.Series[float], number: float) -> str:
+    """Whether the mean of the runs is worse or better than a printed number, or alike within their spread."""
+    numbers = column.scale * values.to_numpy(dtype=np.float64)
+    error = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
+    difference = float(numbers.mean()) - number
+    if abs(difference) <= 2.0 * error + 0.5 * 10.0**-column.paper_digits:
+        return "alike"
+    return "better" if (difference > 0) == column.larger_is_better else "worse"

@@ -84,13 +84,15 @@ def shortfall(records: pd.DataFrame, name: str, method: str, other: str, target:
 
 
 def usual(name: str, method: str) -> str:
-    """Why one of the papers' methods may come out elsewhere than printed."""
+    """Why a method may come out elsewhere than the paper's number beside it."""
     if method == EO:
-        why = "post-processing of another FedBCD model, with the decisions that keep most accuracy"
+        why = "Post-processing of another FedBCD model, with the decisions that keep most accuracy"
     elif method == CEO:
-        why = "post-processing of another FedBCD model; whether its mixing rate was feasible in the paper is not said"
+        why = "Post-processing of another FedBCD model; whether its mixing rate was feasible in the paper is not said"
+    elif method.startswith(("FedBCD", "FairVFL")):
+        why = "The number of rounds and the random draws of rows and columns are not the paper's"
     else:
-        why = "the number of rounds and the random draws of rows and columns are not the paper's"
+        why = "Ours: another method, trained further; the number beside it is that of the paper's method"
     if name == "compas":
         why += ", and the 26 features are a reconstruction"
     return f"{why}."

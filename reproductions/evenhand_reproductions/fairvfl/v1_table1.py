@@ -37,9 +37,9 @@ LEAST_ACCURACY = 82.5
 FAIR = fair(EPSILON)
 PLAIN, OURS, CHOSEN = "subspace, no constraint", f"subspace(ε={EPSILON:g})", "subspace (ε and alpha by select)"
 COLUMNS = (
-    Column("accuracy", "AC %", 100.0, 1, 1, noticeable=1.5, larger_is_better=True),
-    Column("FR", "FR %", 100.0, 1, 1, noticeable=3.0, larger_is_better=True),
-    Column("HM", "HM %", 100.0, 1, 1, noticeable=2.0, larger_is_better=True),
+    Column("accuracy", "AC %", 100.0, 1, 1, larger_is_better=True),
+    Column("FR", "FR %", 100.0, 1, 1, larger_is_better=True),
+    Column("HM", "HM %", 100.0, 1, 1, larger_is_better=True),
 )
 
 
@@ -96,7 +96,7 @@ def page(records: pd.DataFrame) -> Page:
 def _reason(name: str, method: str) -> str:
     if method in (EO, CEO):
         return (
-            "another FedBCD model, and the paper does not say what loss it gave a post-processed decision (see above)."
+            "Another FedBCD model, and the paper does not say what loss it gave a post-processed decision (see above)."
         )
     return reasons.usual(name, method)
 
