@@ -170,7 +170,7 @@ class Holdings:
 
     def with_keys(self) -> Holdings:
         """Return the same with keys that all participants have agreed on, where the terms need them."""
-        if not self.terms.only_sums or self.server.session is not None:
+        if not solver_roles.agrees_on_keys(self.terms) or self.server.session is not None:
             return self
         found = agree_here(tuple(self.terms.participants), self.terms.digest)
         parties = {name: replace(own, session=found[name]) for name, own in self.parties.items()}

@@ -194,6 +194,54 @@ def test_a_message_that_was_tampered_with_is_refused_by_its_receiver(
     assert link[0] in str(refused)
 
 
+def dropping(link: tuple[str, str], acknowledges: bool) -> Relay:
+    """Drop the first sealed message of a link, whenever it comes; answer in the receiver's name that it has arrived."""
+    dropped: list[int] = []
+
+    def relay(sender: str, to: str, packet: Packet) -> Packet | None:
+        sealed = packet.message is not None and packet.message.kind == SEALED.kind
+        if (sender, to) == link and sealed:
+            dropped[:] = dropped or [packet.number]
+            return None if packet.number == dropped[0] else packet
+        forged = acknowledges and (to, sender) == link and dropped
+        return packet._replace(have=max(packet.have, dropped[0] + 1)) if forged else packet
+
+    return relay
+
+
+@pytest.mark.parametrize(("name", "link"), LINES)
+def test_a_message_that_is_dropped_and_acknowledged_ends_the_run(
+    name: str, link: tuple[str, str], tmp_path: Path
+) -> None:
+    ends = run(tmp_path, name, dropping(link, acknowledges=True))
+    assert isinstance(ends[link[0]], ProtocolError), ends
+    assert f"a packet in the name of {link[1]} says what {link[1]} has not said" in str(ends[link[0]])
+
+
+def test_a_message_that_is_dropped_again_and_again_is_missed_by_its_receiver(tmp_path: Path) -> None:
+    links = type(LINKS)(window=16, retry=0.05, longest_retry=0.2, ping=0.2, patience=6.0)
+    ends = run(tmp_path, "masked", dropping((SERVER, "shop"), acknowledges=False), links)
+    assert isinstance(ends["shop"], LostError), ends
+    assert "of server has not arrived" in str(ends["shop"])
+
+
+def test_a_message_in_the_name_of_another_is_refused(tmp_path: Path) -> None:
+    """What phone has sent to the server comes as if shop had sent it."""
+    phones: list[Message] = []
+
+    def relay(sender: str, to: str, packet: Packet) -> Packet | None:
+        message = packet.message
+        if to != SERVER or message is None or message.kind != SEALED.kind:
+            return packet
+        if sender == "phone":
+            phones.append(message)
+        return changed(packet, box=phones[-1]["box"]) if sender == "shop" and phones else packet
+
+    ends = run(tmp_path, "masked", relay)
+    assert isinstance(ends[SERVER], ProtocolError), ends
+    assert "from shop was changed, replaced or moved" in str(ends[SERVER])
+
+
 def test_messages_that_never_arrive_end_the_run_with_a_word(tmp_path: Path) -> None:
     def relay(sender: str, to: str, packet: Packet) -> Packet | None:
         sealed = packet.message is not None and packet.message.kind == SEALED.kind

@@ -20,11 +20,13 @@ from support.contracts import (
     assert_malformed_is_refused,
     assert_transcript_is_complete,
 )
+from support.keys import fixed_sessions, with_fixed_keys
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import InputError
+from evenhand.privacy.key_exchange import VOCABULARY as KEYS
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
@@ -59,7 +61,9 @@ def make_job(solver: str, **changes: Any) -> Job:
 
 
 def make_roles(job: Job) -> dict[str, Role]:
-    server, parties = Holdings.of(job, deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels, PROBLEM.sensitive).roles()
+    held = Holdings.of(job, deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels, PROBLEM.sensitive)
+    # Some callers build each role in a process of its own.
+    server, parties = (with_fixed_keys(held) if VERTICAL[job.solver].agrees_on_keys else held).roles()
     return {role.name: role for role in [server, *parties]}
 
 
@@ -72,7 +76,9 @@ def party_alone(
     terms: str, name: str, matrix: np.ndarray, weights: np.ndarray | None, known: LabelledRows | None = None
 ) -> Party:
     """The same of a party; a passive one is given nothing but its own columns."""
-    return party(VerticalTerms.from_plain(json.loads(terms)), name, PartyData(matrix, weights, known))
+    agreed = VerticalTerms.from_plain(json.loads(terms))
+    session = fixed_sessions(agreed.names)[name] if VERTICAL[agreed.job.solver].agrees_on_keys else None
+    return party(agreed, name, PartyData(matrix, weights, known, session=session))
 
 
 def build_apart(job: Job, start: Start | None) -> list[Role]:
@@ -114,8 +120,13 @@ def assert_same_run(one: VerticalRun, other: VerticalRun) -> None:
         assert model.weights.tobytes() == other.models[name].weights.tobytes()
     assert one.multipliers.tobytes() == other.multipliers.tobytes()
     assert one.certificate == other.certificate
-    assert one.transcript.entries == other.transcript.entries
+    assert _without_keys(one) == _without_keys(other)
     pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
+
+
+def _without_keys(run: VerticalRun) -> list[Any]:
+    """What was sent, except for keys: these come in the order of parties."""
+    return [entry for entry in run.transcript.entries if not KEYS.has(entry.kind)]
 
 
 class SolverContract:

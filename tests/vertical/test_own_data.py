@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.keys import fixed_sessions
 from support.problems import deal, small, two_attributes
 
 from evenhand.constraints import EqualOpportunity, bind
@@ -85,9 +86,10 @@ def test_a_party_that_does_not_fit_the_terms_is_refused(own: PartyData, name: st
 @pytest.mark.parametrize("solver", ["fairvfl", "vfb2-svrg"])
 def test_an_active_party_without_labels_is_refused_where_they_are_needed(solver: str) -> None:
     terms = replace(TERMS, job=replace(JOB, solver=solver))
+    keys = fixed_sessions(terms.names)
     with pytest.raises(DataError, match="p0 is active by the terms, but has no labels"):
-        party(terms, "p0", PartyData(np.zeros((60, 2))))
-    party(terms, "p1", PartyData(np.zeros((60, 2))))
+        party(terms, "p0", PartyData(np.zeros((60, 2)), session=keys["p0"]))
+    party(terms, "p1", PartyData(np.zeros((60, 2)), session=keys["p1"]))
 
 
 @pytest.mark.parametrize(

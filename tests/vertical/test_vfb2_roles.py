@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from support.contracts import assert_goes_on_from_any_checkpoint
 from support.faults import Faults, FaultyInProcess
+from support.keys import with_fixed_keys
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import EqualOpportunity
@@ -22,7 +21,7 @@ from evenhand.errors import DivergenceError, InputError, ProtocolError
 from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.masks import SECRET_WORDS, secret_masks
-from evenhand.privacy.pairwise import PairwiseMasks, public_half
+from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.sum_trees import coalition_learns, two_trees
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
@@ -80,14 +79,11 @@ def make_roles(
     pairs: bool = False,
     blocks: Sequence[Sequence[int]] = BLOCKS,
 ) -> list[Role]:
-    """With masks from the job's seed, or from secrets (here not drawn anew, so that runs can be compared)."""
+    """With masks from keys that are agreed on anew, or from fixed secrets."""
     held = Holdings.of(job, deal(PROBLEM, blocks, active), PROBLEM.labels, PROBLEM.sensitive)
-    keys = {name: hashlib.sha256(name.encode()).digest() for name in held.parties}
-    public = {name: public_half(key) for name, key in keys.items()}
-    kind = Session if pairs else OwnSecretOnly
-    sessions = {name: kind(name, key, public, b"test") if secret else None for name, key in keys.items()}
-    parties = {name: replace(own, session=sessions[name]) for name, own in held.parties.items()}
-    server, roles = replace(held, parties=parties).roles()
+    if secret:
+        held = with_fixed_keys(held, Session if pairs else OwnSecretOnly)
+    server, roles = held.roles()
     return [server, *roles]
 
 

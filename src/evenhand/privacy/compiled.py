@@ -1,4 +1,4 @@
-"""Fixed-point numbers (`fixed_point.py`) and simulated masks, one at a time, for compiled loops.
+"""Fixed-point numbers (`fixed_point.py`) and simulated draws, one at a time, for compiled loops.
 
 They are in a separate module so that only compiled code loads the compiler. LLVM inlines these functions; arithmetic on
 uint64 wraps, as intended.

@@ -9,7 +9,8 @@ The result is a `Session`. All masks, shares, triples and sealed messages of the
 - `Session.seed(peer, purpose)`: 32 bytes that only these two have;
 - `Session.masks(purpose, members)`: pairwise masks that cancel in the sum over the members;
 - `Session.secret(purpose)`: 32 bytes that only this participant has;
-- `Session.seal` and `Session.open`: messages that only the receiver can read, and only once.
+- `Session.seal` and `Session.open`: messages that only the receiver can read, and only once;
+- `Session.code` and `Session.is_code`: codes for the numbers of packets, so that acknowledgements cannot be invented.
 
 A resumed run is a new attempt with a new session. No secret of a session is written to a checkpoint, so state that
 comes back brings no used mask with it. The number of the attempt only rises: each participant keeps its own on disk,
@@ -19,6 +20,7 @@ and refuses a peer's number that it has already seen.
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -71,6 +73,7 @@ SEALED = Schema(
 VOCABULARY = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS, title="Before training: agreeing on keys")
 SEALING = Vocabulary(SEALED, title="Between machines: sealed messages")
 _PURPOSE: Final = b"evenhand keys 1"
+CODE_BYTES: Final = 16
 
 
 def _unrecorded(_: Mapping[str, int]) -> None:
@@ -168,6 +171,18 @@ class Session:
                 f"{self.name}: message {number} from {sender} was changed, replaced or moved to another place under "
                 "way; it is refused. Somebody between the two is not honest, or the two are in different attempts"
             ) from error
+
+    def code(self, receiver: str, content: bytes) -> bytes:
+        """Return a code for a content that only this participant and the receiver can make."""
+        key = self.seed(receiver, f"code from {self.name}")
+        return hashlib.blake2b(content, digest_size=CODE_BYTES, key=key, person=_PURPOSE).digest()
+
+    def is_code(self, sender: str, content: bytes, code: bytes) -> bool:
+        """Return whether the sender has made this code for the content, towards this participant."""
+        key = self.seed(sender, f"code from {sender}")
+        return hmac.compare_digest(
+            hashlib.blake2b(content, digest_size=CODE_BYTES, key=key, person=_PURPOSE).digest(), code
+        )
 
     def _bound(self, sender: str, receiver: str, number: int) -> bytes:
         """Return what a box is bound to; the checksum covers names, terms, run and attempts."""

@@ -3,11 +3,10 @@
 A real-valued mask of finite spread hides a number only partly, and rounding keeps it from cancelling. A fixed-point
 value (`fixed_point.py`) plus a uniform mask of 64 bits is itself uniform, for any value.
 
-**Origin of masks.** The compiled generator (`compiled.py`) makes simulated runs reproducible. It is statistical, not
-cryptographic: one of its masks, or the seed, reveals all others. Outside simulation a party draws a secret from the
-operating system's generator (`fresh_masks`) and derives its masks from it (`secret_masks`). No other participant can
-compute them, and a restarted party sends the same messages again. Masks may also be agreed between two participants
-(`pairwise.py`).
+**Origin of masks.** A party derives its masks from its secret of the attempt (`secret_masks`, `key_exchange.py`), in
+one process too. No other participant can compute them, and they cancel, so results do not depend on them. Masks may
+also be agreed between two participants (`pairwise.py`). The compiled generator (`compiled.py`) is statistical, not
+cryptographic: one of its numbers, or the seed, reveals all others. It draws simulated delays, and hides nothing.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Solver(Generic[ServerRole, OtherRole]):
     takes_noise
         Whether clients can add noise to their updates.
     agrees_on_keys
-        Whether parties send each other masked messages. Between organisations they then agree on keys first.
+        Whether parties send each other masked messages. They then agree on keys first.
     needs_groups
         Whether it compares groups although it takes no constraint.
     weighs_rows

@@ -22,7 +22,7 @@ from evenhand.protocol.roles import Role, Sends
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
-from evenhand.runtime.packets import Content, packet_from
+from evenhand.runtime.packets import Content, packet_from, stamped_content
 
 Veto: TypeAlias = Callable[[Message], str | None]
 _MOST_REFUSALS: Final = 1000
@@ -103,10 +103,14 @@ class Endpoint:
             If a sealed message was tampered with.
         """
         self._now = now
-        packet = self._unsealed(sender, packet)
+        checked = self._stamped(sender, packet)
+        if checked is None:
+            return ()
+        packet = self._unsealed(sender, checked)
         if packet.message is not None and self._is_full(sender, packet.message):
             # Without an acknowledgement the peer sends it again later. What it says of our messages counts.
             packet = packet._replace(number=-1, message=None)
+            self.ends[sender].hold(now)
         try:
             ready = self.ends[sender].arrive(now, packet)
         except ProtocolError as error:
@@ -114,6 +118,35 @@ class Endpoint:
             return ()
         self._inbox.extend(ready)
         return ready
+
+    def check_complete(self, peer: str, number: int) -> None:
+        """Check what a peer says after a visit, over a transport that loses nothing and keeps the order.
+
+        Parameters
+        ----------
+        number
+            The last message that the peer was given; −1 if there was none.
+        """
+        end = self.ends[peer]
+        if self._session is None:
+            return
+        if end.lacks:
+            raise ProtocolError(
+                f"{self.name}: {peer} has sent {end.sent} messages, and message {end.incoming.have} has not arrived; "
+                "somebody between the two has dropped it"
+            )
+        if end.outgoing.acknowledged <= number:
+            raise ProtocolError(
+                f"{self.name}: {peer} has not confirmed message {number}, which its visit was to bring; somebody "
+                "between the two has dropped it or the confirmation"
+            )
+
+    def check_visits(self) -> None:
+        """Refuse to go on if a peer's message has been missing over two visits; in one it may still be on its way."""
+        for peer, end in self.ends.items():
+            end.short = end.short + 1 if end.lacks else 0
+            if end.short > 1:
+                self.check_complete(peer, -1)
 
     # -- sealed messages
 
@@ -123,12 +156,39 @@ class Endpoint:
         self._inbox = deque(self._open(one.sender, one) for one in self._inbox)
         for peer, end in self.ends.items():
             end.incoming.early = {number: self._open(peer, one) for number, one in end.incoming.early.items()}
+            end.secure()
 
     def go_on_secure(self, session: Session) -> None:
         """Continue with sealed messages, after the state was restored."""
         if missing := [peer for peer in self.ends if peer not in session.peers]:
             raise ProtocolError(f"{self.name} has agreed on no key with {missing[0]}")
         self._session = session
+
+    def _stamped(self, sender: str, packet: Packet) -> Packet | None:
+        """Check a packet's stamp; return None for one that is late, from before keys were agreed."""
+        if self._session is None:
+            return packet._replace(stamp=None)
+        end = self.ends[sender]
+        if packet.stamp is None:
+            if packet.message is not None and packet.message.kind == SEALED.kind:
+                raise ProtocolError(
+                    f"{self.name}: a sealed message in the name of {sender} came without its stamp; somebody between "
+                    "the two has changed it, and it is refused"
+                )
+            # The peer may not have its keys yet. What it says of sealed messages is not believed.
+            return None if end.serial else packet._replace(have=min(packet.have, end.unsealed))
+        if not self._session.is_code(sender, stamped_content(packet), packet.stamp.code):
+            raise ProtocolError(
+                f"{self.name}: a packet in the name of {sender} says what {sender} has not said; somebody between the "
+                "two has changed it, and it is refused"
+            )
+        return packet
+
+    def _with_stamp(self, peer: str, packet: Packet) -> Packet:
+        session = self._session
+        if session is None:
+            return packet
+        return self.ends[peer].stamp(packet, lambda one: session.code(peer, stamped_content(one)))
 
     def _unsealed(self, sender: str, packet: Packet) -> Packet:
         """Open a sealed packet; one that has arrived before, or comes before keys are agreed, is left as it is."""
@@ -249,7 +309,8 @@ class Endpoint:
 
     def due(self, now: float, gone: Iterable[str] = ()) -> list[tuple[str, Packet]]:
         """Return the packets to send now, except to participants that have left."""
-        return [(peer, one) for peer, end in self.ends.items() if peer not in gone for one in end.due(now)]
+        ends = [(peer, end) for peer, end in self.ends.items() if peer not in gone]
+        return [(peer, self._with_stamp(peer, one)) for peer, end in ends for one in end.due(now)]
 
     # -- saved state
 

@@ -12,6 +12,7 @@ faults of the tests.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -68,11 +69,25 @@ class LinkSettings:
             raise InputError(f"links: ping is {self.ping}; it must be above 0 and below patience, {self.patience}")
 
 
+class Stamp(NamedTuple):
+    """What the sender vouches for once keys are agreed, with a code that only the two ends of the link can make.
+
+    `sent` is the number of messages that it has sent so far; `serial` numbers its packets. `code` is for these and for
+    the numbers of the packet. So a relay can neither acknowledge a message that it has dropped, nor pass off an old
+    packet as a new one.
+    """
+
+    sent: int
+    serial: int
+    code: bytes
+
+
 class Packet(NamedTuple):
     """A packet: the state of the sender's incoming side, and usually a message.
 
     `have` is the number of messages received without a gap; the peer may send messages numbered below `room`. A packet
-    without a message has the number −1; `asks` requests an answer in any case.
+    without a message has the number −1; `asks` requests an answer in any case. Packets before keys are agreed have no
+    stamp.
     """
 
     have: int
@@ -80,6 +95,7 @@ class Packet(NamedTuple):
     number: int = -1
     message: Message | None = None
     asks: bool = False
+    stamp: Stamp | None = None
 
 
 class Outgoing:
@@ -214,13 +230,35 @@ class LinkEnd:
         The time; silence counts from it.
     """
 
-    state_fields: ClassVar = {"outgoing": Outgoing, "incoming": Incoming}
+    state_fields: ClassVar = {
+        "outgoing": Outgoing,
+        "incoming": Incoming,
+        "unsealed": int,
+        "stamped": int,
+        "serial": int,
+        "sent": int,
+        "short": int,
+        "_told": int,
+    }
 
     def __init__(self, peer: str, settings: LinkSettings, now: float) -> None:
         self.peer = peer
         self.settings = settings
         self.outgoing = Outgoing(settings)
         self.incoming = Incoming(settings)
+        self.unsealed = -1
+        """Number of messages that were sent before keys were agreed; −1 until then."""
+        self.stamped = 0
+        """Number of packets that were sent with a stamp."""
+        self.serial = 0
+        """Highest serial number of a packet of the peer."""
+        self.sent = 0
+        """Number of messages that the peer says it has sent."""
+        self.short = 0
+        """Number of visits in a row that one of them has been missing."""
+        self._short_since = math.inf
+        self._told = 0
+        """Number of messages that the peer was told it has been sent."""
         self._owes_at = math.inf
         """When a packet is due, even without a message."""
         self._room_told = settings.window
@@ -243,12 +281,45 @@ class LinkEnd:
             )
         ready = [] if packet.message is None else self.incoming.arrive(packet.number, packet.message)
         self.outgoing.acknowledge(now, packet.have, packet.room)
-        self._heard = max(self._heard, now)
+        if packet.stamp is not None:
+            self._note_sent(now, packet.stamp, bool(ready))
+        elif self.unsealed < 0:
+            self._heard = max(self._heard, now)
         if packet.asks:
             self._owes_at = -math.inf
         elif packet.message is not None:
             self._owes_at = min(self._owes_at, now + self.settings.linger)
         return ready
+
+    def _note_sent(self, now: float, stamp: Stamp, progress: bool) -> None:
+        """Note how many messages the peer has sent; an old packet that comes again is no sign of life."""
+        if stamp.serial > self.serial:
+            self.serial, self._heard = stamp.serial, max(self._heard, now)
+        self.sent = max(self.sent, stamp.sent)
+        if not self.lacks:
+            self._short_since = math.inf
+        elif progress or self._short_since == math.inf:
+            self._short_since = now
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the peer has sent a message that has not arrived."""
+        return self.incoming.have < self.sent
+
+    def hold(self, now: float) -> None:
+        """Note that a message was not taken for want of memory: it is missing by this side's choice."""
+        self._short_since = now
+
+    def secure(self) -> None:
+        """Count messages from now on as sealed, and tell the peer with a stamp what has arrived."""
+        self.unsealed, self._owes_at = self.outgoing.posted, -math.inf
+
+    def stamp(self, packet: Packet, code: Callable[[Packet], bytes]) -> Packet:
+        """Return a packet with a stamp."""
+        self.stamped += 1
+        self._told = max(self._told, packet.number + 1)
+        without = packet._replace(stamp=Stamp(self._told, self.stamped, b""))
+        return packet._replace(stamp=Stamp(self._told, self.stamped, code(without)))
 
     def take(self) -> None:
         """Note that the role has taken a message, which frees a place in the window."""
@@ -295,6 +366,12 @@ class LinkEnd:
         return self.outgoing.empty
 
     def check_alive(self, now: float) -> None:
+        if now - self._short_since > self.settings.patience:
+            raise LostError(
+                f"message {self.incoming.have} of {self.peer} has not arrived for {now - self._short_since:.3g} "
+                f"seconds, although {self.peer} has sent {self.sent}; somebody between the two drops it, or the "
+                "connection loses it. Check the connection, then resume from the last checkpoint"
+            )
         silent = now - self._heard
         if silent > self.settings.patience:
             raise LostError(
@@ -314,4 +391,5 @@ class LinkEnd:
     def wake(self, now: float) -> None:
         """Continue after a pause of this side: silence of the peer during the pause does not count."""
         self._heard = self._asked = now
+        self._short_since = math.inf
         self._owes_at = -math.inf

@@ -134,6 +134,15 @@ class Site:
                 self._mind(sender)
                 self._news.notify()
 
+    def visited(self, peer: str, number: int) -> None:
+        """Check that a visit has lost nothing; `number` is the last message that it brought to the peer."""
+        with self._changing:
+            try:
+                self._endpoint.check_complete(peer, number)
+            except ProtocolError as error:
+                self._failure = self._failure or error
+                self._news.notify()
+
     def gone(self, peer: str) -> None:
         """Note that a peer has finished: it needs nothing more, and no longer answers."""
         with self._changing:

@@ -77,6 +77,7 @@ class StatelessSite(Generic[Result]):
             packet = self._endpoint.opened(sender, content)
             if packet is not None:
                 self._endpoint.arrive(self._now, sender, packet)
+        self._endpoint.check_visits()
         while self._role is not None and self._goes_on(self._role):
             pass
         return [(peer, packet_bytes(packet)) for peer, packet in self._endpoint.due(self._now)]

@@ -33,8 +33,10 @@ _SUMMARIES: Final = Vocabulary(agree.SUMMARY, agree.AGREED)
 
 def trained_with(solver: Solver[Any, Any], level: Protection) -> tuple[Vocabulary, ...]:
     """Return the messages of training at a level of protection, with the exchange of keys before it."""
-    keys = (key_exchange.VOCABULARY,) if solver.agrees_on_keys or (solver.split, level) in _LAYERS else ()
-    return *keys, solver.vocabulary, *_LAYERS.get((solver.split, level), ())
+    # Parties that mask in training mask their scores after it too.
+    layers = _LAYERS.get((solver.split, level), (protected.CLOSING,) if solver.agrees_on_keys else ())
+    keys = (key_exchange.VOCABULARY,) if layers else ()
+    return *keys, solver.vocabulary, *layers
 
 
 def announced(terms: Terms, *, private_ids: bool = False) -> list[Vocabulary]:

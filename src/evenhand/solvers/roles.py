@@ -30,6 +30,11 @@ def solver_of(terms: VerticalTerms) -> Solver[Server, Party]:
     return VERTICAL[terms.job.solver]
 
 
+def agrees_on_keys(terms: VerticalTerms) -> bool:
+    """Return whether masks hide messages of this run, so that participants agree on keys first."""
+    return terms.only_sums or solver_of(terms).agrees_on_keys
+
+
 def server(terms: VerticalTerms, own: ServerData) -> Role:
     """Return the server's role of a vertical run."""
     solver = solver_of(terms)

@@ -27,6 +27,7 @@ from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.roles import agrees_on_keys
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_steps import train_as_dealer, train_as_party, train_as_server
@@ -63,7 +64,7 @@ def audit_input(
 def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mapping[str, Matrix]) -> Sequence[Message]:
     """Return the messages by which parties score the training rows."""
     transcript, holder = listening(), terms.active[0]
-    if terms.only_sums:
+    if agrees_on_keys(terms):
         return _closing_sums(terms, models, columns, transcript)
     routes = next((m.routes for m in models.values() if isinstance(m, TreesModel) and m.routes is not None), None)
     roles = []

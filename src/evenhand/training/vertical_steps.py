@@ -110,7 +110,7 @@ def train_as_party(
     truth
         At the label holder: the true labels and groups.
     """
-    if terms.only_sums and own.session is None:
+    if solver_roles.agrees_on_keys(terms) and own.session is None:
         own = replace(own, session=(yield AgreeOnKeys(name, terms)))
     model: Scorer = yield VerticalTraining(terms, name, own)
     if truth is not None and terms.job.finishes:
@@ -120,7 +120,7 @@ def train_as_party(
 
 def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey | None = None) -> Steps[TrainedServer]:
     """Train; with label privacy and `finish`, then send the joint scores to the label holder."""
-    if terms.only_sums and own.session is None:
+    if solver_roles.agrees_on_keys(terms) and own.session is None:
         own = replace(own, session=(yield AgreeOnKeys(SERVER, terms)))
     server: Server = yield VerticalTraining(terms, SERVER, own)
     if terms.job.finishes:
@@ -167,7 +167,7 @@ def party_steps(
     on_terms
         Called with terms that the policy has accepted, before anything about the party's rows is sent.
     simulated
-        Whether everybody is in this process: VFB² then simulates its masks, and ids need no protection.
+        Whether everybody is in this process: ids then need no protection.
     """
     accepted = yield from enrolled(name, draft, policy, on_terms)
     session = yield from _session(name, accepted, alignment, simulated)
@@ -279,8 +279,8 @@ def steps_together(
 
 def _session(name: str, terms: VerticalTerms, alignment: Alignment, simulated: bool) -> Steps[Session | None]:
     """Agree on keys with all others, where something is hidden from the server or from each other."""
-    hidden = solver_roles.solver_of(terms).agrees_on_keys or alignment.how == "private"
-    if not terms.only_sums and (simulated or not hidden):
+    # In one process ids are not hidden from anybody.
+    if not solver_roles.agrees_on_keys(terms) and (simulated or alignment.how != "private"):
         return None
     session: Session = yield AgreeOnKeys(name, terms)
     return session

@@ -33,6 +33,7 @@ from evenhand.runtime.files import write_bytes
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.site import Program
+from evenhand.solvers.roles import agrees_on_keys
 from evenhand.training.together import enrolled, offer
 from evenhand.training.vertical_sources import check_ids
 from evenhand.vertical.protected.build import scoring_dealer
@@ -104,7 +105,7 @@ def _servers_share(folder: RunFolder, name: str) -> WeightShare:
 
 def _session(name: str, terms: VerticalTerms, question: Question, identity: Path | None) -> Program[Session | None]:
     """Agree on keys where parties send their scores behind masks. Every question has new ones."""
-    if not terms.only_sums:
+    if not agrees_on_keys(terms):
         return None
     attempt = new_attempt(name, identity, None, f"predict {question.run}")
     kind = KeyServer if name == SERVER else KeyParty

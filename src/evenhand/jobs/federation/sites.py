@@ -38,7 +38,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.solvers.registry import check_takes_weights
-from evenhand.solvers.roles import vertical_terms
+from evenhand.solvers.roles import agrees_on_keys, vertical_terms
 from evenhand.training.run import certified
 from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
@@ -225,8 +225,8 @@ def scoring_server(
     shares: Mapping[str, WeightShare],
     batch: int = 0,
 ) -> Role:
-    """Return the server's role in scoring; where the terms have masks, only sums over passive parties arrive."""
-    if terms.only_sums:
+    """Return the server's role in scoring; where masks hide scores in training, only sums over parties arrive."""
+    if agrees_on_keys(terms):
         return protected.scoring_server(terms, n_rows, session, shares, batch)
     return ScoreServer(job.parties, n_rows, job.holder if job.crosses_trees else None)
 
@@ -248,7 +248,7 @@ def scoring_party(
     batch: int = 0,
 ) -> Role:
     """Return a party's role in scoring; only the label holder can evaluate trees that cross parties."""
-    if terms.only_sums:
+    if agrees_on_keys(terms):
         return protected.scoring_party(terms, name, model, matrix, session, batch)
     if not job.crosses_trees:
         return ScoreParty(name, model.predict(matrix))

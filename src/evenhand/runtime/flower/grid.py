@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.flower.records import packets_in, to_records, value_in
-from evenhand.runtime.packets import Content, only_acknowledges
+from evenhand.runtime.packets import Content, number_in, only_acknowledges
 from evenhand.runtime.site import Site
 
 _TRIES: Final = 3
@@ -143,6 +143,10 @@ class GridPost:
                     site.arrived(name, content)
                 elif receiver in self._nodes:
                     self._add(receiver, name, content)
+            if name not in self.words:
+                site.visited(
+                    name, max((number_in(content) for sender, content in mail if sender == SERVER), default=-1)
+                )
             if value_in(reply.content, "ended", bool):
                 site.gone(name)
         except ProtocolError as error:

@@ -72,13 +72,15 @@ def scoring_server(
     batch
         Number of the exchange in the session. Each has its own masks and triples.
     """
-    inner: Role = ScoreServer((terms.active[0], _together(terms)), rows)
+    members = _summed(terms)
+    alone = [name for name in terms.names if name not in members]
+    inner: Role = ScoreServer((*alone, _together(terms)), rows)
     keys = _session_of(SERVER, session)
     if terms.shares_weights:
         own = shares_of(shares or {}, terms.passive)
         assert isinstance(inner, ScoreServer)
         inner = DealtScoreServer(inner, own, _together(terms), _dealer_of(terms), keys, _scores(terms, batch))
-    role = TogetherServer(inner, terms.passive, _together(terms), keys, CLOSING)
+    role = TogetherServer(inner, members, _together(terms), keys, CLOSING)
     role.vocabulary = _SCORING
     return role
 
@@ -86,14 +88,14 @@ def scoring_server(
 def scoring_party(
     terms: VerticalTerms, name: str, model: Scorer, matrix: Matrix, session: Session | None, batch: int = 0
 ) -> Role:
-    """Return a party's role in scoring common rows: a passive party sends its scores, or its share, behind masks."""
+    """Return a party's role in scoring common rows: a party that is summed sends its scores, or share, masked."""
     keys, context = _session_of(name, session), _scores(terms, batch)
     inner: Role
     if isinstance(model, WeightShare):
         inner = DealtScoreParty(name, model, matrix, _dealer_of(terms), keys, context)
     else:
         inner = ScoreParty(name, model.predict(matrix))
-    role = MaskedParty(inner, terms.passive, keys, context, CLOSING)
+    role = MaskedParty(inner, _summed(terms), keys, context, CLOSING)
     role.vocabulary = _SCORING
     return role
 
@@ -125,8 +127,13 @@ def dealer(terms: VerticalTerms, session: Session | None) -> DealerRole:
     return role
 
 
+def _summed(terms: VerticalTerms) -> tuple[str, ...]:
+    """Return the parties with scores that the server learns as a sum: under VFB² all, as in training."""
+    return terms.passive if terms.only_sums else terms.names
+
+
 def _together(terms: VerticalTerms) -> str:
-    """Return the name that stands for all passive parties."""
+    """Return the name that stands for all parties that are summed."""
     return _TOGETHER if terms.active[0] != _TOGETHER else f"{_TOGETHER} "
 
 

@@ -30,11 +30,11 @@ JOINING = Schema(
 MASKED_PARTIAL_SCORES = Schema(
     "masked-partial-scores",
     MASKED.fields,
-    direction=Direction("passive party", "server"),
+    direction=Direction("party", "server"),
     reveals=(
         "After training: one party's partial-scores in fixed point, behind masks that cancel in the sum over all "
-        "passive parties. The server learns the sum of their contributions to the score of each row. With a single "
-        "passive party, the sum is its own contribution."
+        "passive parties, or over all parties under VFB². The server learns the sum of their contributions to the "
+        "score of each row. With a single party in it, the sum is its own contribution."
     ),
 )
 REPEATABLE = (2, 8)

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from evenhand.errors import ProtocolError
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.masks import secret_masks
-from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.sum_trees import ROOT, two_trees
-from evenhand.vertical.vfb2.batches import fill_masks
 
 Sums = NDArray[np.uint64]
 FULL_SUM = -1
@@ -30,40 +28,29 @@ class MaskStream:
 
     Parameters
     ----------
-    state
-        In simulation: state of the party's generator, which follows from the job's seed.
-    secret
-        Secret of the party, used in place of `state`: four words.
-    pairs
-        Secrets shared with each of the other parties. Masks made from them cancel in the sum over all parties. With
-        them no coalition learns more than that sum, wherever its members are in the trees.
+    session
+        The party's secrets in this attempt. Masks that two parties have agreed on cancel in the sum over all parties.
+        With them no coalition learns more than that sum, wherever its members are in the trees.
+    context
+        Digest of the terms.
+    names
+        All parties.
     """
 
-    state_fields: ClassVar = {"_state": Sums, "_taken": int}
+    state_fields: ClassVar = {"_taken": int}
 
-    def __init__(self, state: Sums, secret: Sums | None = None, pairs: PairwiseMasks | None = None) -> None:
-        self._pairs, self._secret, self._state = pairs, secret, state
+    def __init__(self, session: Session, context: str, names: Sequence[str]) -> None:
+        self._secret = np.frombuffer(session.secret(f"vfb2 {context}"), dtype="<u8").astype(np.uint64)
+        self._pairs = session.masks(f"vfb2 {context}", names)
         self._taken = 0
-
-    @classmethod
-    def of(cls, state: Sums, session: Session | None, context: str, names: Sequence[str]) -> MaskStream:
-        """Return the masks of a party in its session; without one, those of a simulation."""
-        if session is None:
-            return cls(state)
-        secret = np.frombuffer(session.secret(f"vfb2 {context}"), dtype="<u8").astype(np.uint64)
-        return cls(state, secret, session.masks(f"vfb2 {context}", names))
 
     def take(self, count: int) -> Sums:
         self._taken += 1
-        if self._secret is not None:
-            return secret_masks(self._secret, self._taken, count)
-        masks = np.empty(count, dtype=np.uint64)
-        fill_masks(self._state, masks)
-        return masks
+        return secret_masks(self._secret, self._taken, count)
 
     def agreed(self, values: Sums, *label: str | int) -> Sums:
         """Return values behind the pairwise masks of this label. Each label is used once."""
-        return values if self._pairs is None else values + self._pairs.mask(" ".join(map(str, label)), len(values))
+        return values + self._pairs.mask(" ".join(map(str, label)), len(values))
 
 
 Passed: TypeAlias = tuple[int, Sums]

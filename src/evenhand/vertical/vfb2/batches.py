@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenhand.privacy.compiled import decode_scalar, encode_scalar, next_mask
+from evenhand.privacy.compiled import decode_scalar, encode_scalar
 from evenhand.vertical.vfb2.interleaver import SAGA, SGD
 from evenhand.vertical.vfb2.kernels import SCALE, compiled, dense_move, row_remember, row_score, row_update, theta
-
-
-@compiled
-def fill_masks(states: Any, masks: Any) -> None:
-    """Fill an array with the next masks from the generator `states`."""
-    for place in range(len(masks)):
-        masks[place] = next_mask(states, 0)
 
 
 @compiled

@@ -87,7 +87,9 @@ class VFB2Party(GradientParty):
         self._block = Block(name, own.matrix, terms.regulariser, plan.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
         self._block.sort_rows(plan.order)
-        self._masks = MaskStream.of(plan.mask_state(self.place), own.session, terms.digest, plan.names)
+        if own.session is None:
+            raise ProtocolError(f"{name} has agreed on no keys; without them, others could read its scores")
+        self._masks = MaskStream(own.session, terms.digest, plan.names)
         self._sums = Aggregation(self.place, len(plan.names), plan.active)
         self._full_pass = FullPass(name, plan, self._masks, self._sums)
         self._steps = EpochSteps(plan)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from evenhand.arrays import Integers
 from evenhand.privacy.fixed_point import largest
-from evenhand.privacy.masks import mask_states
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import message_sizes
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS
@@ -41,7 +39,7 @@ class VFB2Plan:
     on_rates
         Whether a constraint bounds a rate rather than the loss.
     seed
-        Seed of the drawn rows, and of masks in simulation.
+        Seed of the drawn rows.
     sizes
         Sizes of the arrays in messages.
     """
@@ -71,7 +69,3 @@ class VFB2Plan:
     def largest_score(self) -> float:
         """Largest partial score that can be masked."""
         return largest(len(self.names), FRACTION_BITS)
-
-    def mask_state(self, place: int) -> Any:
-        """Return the state in which a party's stream of masks starts. It is the same as in the compiled loop."""
-        return mask_states(self.seed, len(self.names) + 1)[place : place + 1].copy()
