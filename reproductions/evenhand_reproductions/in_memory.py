@@ -155,12 +155,14 @@ class Holdings:
     def steps(self, key: AnswerKey) -> dict[str, Steps[Any]]:
         """Return all participants' steps from training on; terms and rows are already agreed on."""
         terms, holder = self.terms, self.terms.active[0]
+        # The papers' tables count the bytes of training; protected runs count those of keys as well.
+        held = self if terms.only_sums else self.with_keys()
         parties: dict[str, Steps[Any]] = {
             name: vertical_steps.train_as_party(terms, name, own, self.truth if name == holder else None)
-            for name, own in self.parties.items()
+            for name, own in held.parties.items()
         }
         dealer = {} if terms.dealer is None else {terms.dealer: vertical_steps.train_as_dealer(terms, terms.dealer)}
-        return {SERVER: vertical_steps.train_as_server(terms, self.server, key), **parties, **dealer}
+        return {SERVER: vertical_steps.train_as_server(terms, held.server, key), **parties, **dealer}
 
     def roles(self) -> tuple[Role, list[Role]]:
         """Build each participant's role from the terms and its data; participants without data come last."""
