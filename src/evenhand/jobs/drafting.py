@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
-from evenhand.data.tables.as_types import TypeName, as_types, is_text
 from evenhand.data.tables.columns import ID_ROWS, MANY_LEVELS
 from evenhand.data.tables.numerals import guessed_numbers
+from evenhand.data.tables.raw import TypeName, as_types, is_text
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
 from evenhand.errors import DataError, InputError
 from evenhand.jobs.schema import LabelSection

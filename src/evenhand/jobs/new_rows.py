@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
+from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import own_job, require_password

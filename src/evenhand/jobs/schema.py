@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
-from evenhand.data.tables.as_types import TypeName
 from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
+from evenhand.data.tables.raw import TypeName
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evenhand.data.tables.as_types import brief
 from evenhand.data.tables.csv_records import BOM, CsvFile, Recoded, count_records, first_skipped, require_sound
 from evenhand.data.tables.numerals import Decimal
+from evenhand.data.tables.raw import brief
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:

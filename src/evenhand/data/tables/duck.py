@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from evenhand.data.tables.as_types import brief
+from evenhand.data.tables.raw import brief
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:

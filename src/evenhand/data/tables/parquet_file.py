@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evenhand.data.tables.as_types import brief, require_distinct
+from evenhand.data.tables.raw import brief, require_distinct
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:

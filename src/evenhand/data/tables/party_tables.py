@@ -12,7 +12,12 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.as_types import (
+from evenhand.data.tables.columns import DEFAULT_RULES, Rules
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.libsvm import read_libsvm
+from evenhand.data.tables.numerals import Decimal
+from evenhand.data.tables.parquet_file import ParquetTable
+from evenhand.data.tables.raw import (
     index_by,
     numbers_as_fitted,
     numbers_in,
@@ -20,11 +25,6 @@ from evenhand.data.tables.as_types import (
     to_pandas,
     with_numbers,
 )
-from evenhand.data.tables.columns import DEFAULT_RULES, Rules
-from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.libsvm import read_libsvm
-from evenhand.data.tables.numerals import Decimal
-from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.readers import TableSource, is_csv, is_database, is_libsvm, local_file, read_table
 from evenhand.data.tables.stream import encode_parquet, transform_parquet
 from evenhand.errors import DataError, RunError

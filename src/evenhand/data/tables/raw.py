@@ -1,16 +1,26 @@
-"""The kind of a raw column, whatever its pandas type: numbers, dates, or levels of a category."""
+"""Raw columns: tell numbers, dates and levels apart, and convert columns to the types that a user states."""
 
 from __future__ import annotations
 
+import difflib
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans
-from evenhand.errors import DataError
+from evenhand.data.tables.numerals import Decimal, Numbers, decimal_of, example, guessed_numbers, read_numbers
+from evenhand.errors import ColumnWarning, DataError
+from evenhand.printing import listed, quoted, toml_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 NUMBER: Final = "number"
 DATE: Final = "date"
@@ -164,3 +174,188 @@ def _days(column: pd.Series) -> pd.Series:
     # Coarser units stay: dates far away would overflow in microseconds.
     days = moments.astype(np.int64) / _A_DAY[np.datetime_data(moments.dtype)[0]]
     return pd.Series(np.where(np.isnat(moments), np.nan, days), column.index)
+
+
+# -- types that the user states
+
+TypeName: TypeAlias = Literal["number", "category", "date", "leave out"]
+TYPES: Final = ("number", "category", "date", "leave out")
+_DAY_FORMATS: Final = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
+
+
+def as_types(frame: pd.DataFrame, types: Mapping[str, TypeName], decimal: Decimal, where: str) -> pd.DataFrame:
+    """Convert columns to the types in `types`, by name; names without a column are ignored."""
+    changed = {}
+    for name, kind in types.items():
+        if name not in frame.columns or kind == "leave out":
+            continue
+        try:
+            changed[name] = _as_type(frame[name], name, kind, decimal)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
+    return frame.assign(**changed) if changed else frame
+
+
+def _as_type(column: pd.Series, name: str, kind: TypeName, decimal: Decimal) -> pd.Series:
+    raw = RawColumn.of(column, name)
+    if raw.kind is None:
+        return column
+    if kind == "category":
+        return _text(column, raw).astype("category")
+    if kind == "date":
+        return column if raw.kind == DATE else _dates(raw)
+    if raw.kind in (NUMBER, DATE):
+        return pd.Series(raw.numbers, column.index)
+    if raw.kind != "text":
+        return column.astype("Float64")
+    found = read_numbers(column, decimal)
+    if np.isnan(found.values).all():
+        raise DataError(f"column {name!r} holds {listed(found.words, most=3)} and no numbers; types says it does")
+    return pd.Series(found.values, column.index)
+
+
+def _text(column: pd.Series, raw: RawColumn) -> pd.Series:
+    """Convert levels to text: whole numbers without a fraction, also if missing values made floats of them."""
+    if raw.kind == NUMBER and bool((raw.known == np.floor(raw.known)).all()):
+        return raw.series.where(~raw.missing).map(lambda one: str(int(one)), na_action="ignore")
+    return column.map(str, na_action="ignore")
+
+
+def _dates(raw: RawColumn) -> pd.Series:
+    if raw.kind != "text":
+        raise DataError(f"column {raw.name!r} holds {raw.kind} values, no dates; types says it does")
+    text = raw.series.astype(object).where(~raw.missing, None)
+    fits = [found for form in ("ISO8601", *_DAY_FORMATS) if (found := _parsed(text, form)) is not None]
+    apart = [found for found in fits[1:] if not found.equals(fits[0])]
+    if not fits or apart:
+        some = listed(text.dropna().unique(), most=3)
+        why = "in more than one way" if fits else "in no known way"
+        raise DataError(f"column {raw.name!r} can be read as dates {why} ({some}); write them as 2020-12-31")
+    return fits[0]
+
+
+def _parsed(text: pd.Series, form: str) -> pd.Series | None:
+    try:
+        return pd.to_datetime(text, format=form)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def with_numbers(
+    frame: pd.DataFrame, columns: Sequence[str], known: Mapping[str, TypeName], where: str, *, typed: bool = False
+) -> pd.DataFrame:
+    """Convert text that holds numbers to numbers, with a warning; columns with `known` types stay as they are.
+
+    Parameters
+    ----------
+    typed
+        Whether the table's columns have types, as in Parquet files and databases: text of only whole numbers is meant
+        as text there.
+    """
+    changed = {}
+    for name in columns:
+        if name in known or name not in frame.columns:
+            continue
+        if (found := numbers_in(frame[name], name, where, typed=typed)) is not None:
+            changed[name] = pd.Series(found.values, frame.index)
+    return frame.assign(**changed) if changed else frame
+
+
+def numbers_in(column: pd.Series, name: str, where: str, *, typed: bool) -> Numbers | None:
+    """Return the numbers in a column of text, with a warning; None if it holds none."""
+    if not is_text(column) or (typed and column.dropna().astype(str).str.fullmatch(r"\s*[-+]?\d+\s*").all()):
+        return None
+    if (found := guessed_numbers(column)) is None:
+        return None
+    cell = example(column, found.words) or str(column.dropna().iloc[0])
+    said = f"{where}: column {name!r} is read as numbers, though it has cells such as {quoted(cell)}"
+    if found.words:
+        said += f"; cells that are not numbers ({listed(found.words, most=3)}) count as missing"
+    else:
+        said += f" (read as {read_numbers(pd.Series([cell]), found.decimal).values[0]:g})"
+    said += f'. Say what it is with types = {{ {toml_key(name)} = "number" }}, or "category"'
+    warnings.warn(said, ColumnWarning, stacklevel=3)
+    return found
+
+
+def is_text(column: pd.Series) -> bool:
+    """Tell whether a column that is not a pandas category holds text."""
+    return pd.api.types.infer_dtype(column, skipna=True) == "string"
+
+
+def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: Decimal) -> pd.DataFrame:
+    """Convert columns of new rows to numbers if they were numbers at fit, however few or odd their cells.
+
+    The cells determine the decimal sign; `decimal` is used if they leave it open.
+    """
+    changed = {
+        name: pd.Series(read_numbers(frame[name], decimal_of(frame[name]) or decimal).values, frame.index)
+        for name, kind in kinds.items()
+        if kind == NUMBER and name in frame.columns and is_text(frame[name])
+    }
+    return frame.assign(**changed) if changed else frame
+
+
+# -- names and ids of a table as it was read
+
+_LONGEST: Final = 300
+
+
+def require_distinct(names: Sequence[str], where: str) -> None:
+    """Refuse a table with two columns of the same name."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    if twice:
+        raise DataError(
+            f"{where} gives columns {', '.join(twice)} more than once\n"
+            'names must differ: rename them in the file, or with "as" in the sql'
+        )
+
+
+def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> None:
+    """Refuse columns that the table does not have; the message names similar ones."""
+    problems = []
+    for name in wanted:
+        if name not in found:
+            close = difflib.get_close_matches(name, found, n=3) or list(found[:10])
+            problems.append(f"no column {quoted(name)} (there is {listed(close)})")
+    if problems:
+        raise DataError(f"{where} has {'; '.join(problems)}")
+
+
+def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
+    """Convert to pandas, with decimals as floats: as objects they would become categories."""
+    import pyarrow as pa
+
+    try:
+        # Text from a damaged file may be invalid, and pandas would fail at any time later.
+        table.validate(full=True)
+        for k, column in enumerate(table.schema):
+            numeric = (column.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
+            if numeric or pa.types.is_decimal(column.type):
+                plain = table.column(k).combine_chunks()
+                storage = getattr(plain, "storage", plain)
+                table = table.set_column(k, column.name, storage.cast(pa.float64()))
+        return table.to_pandas()
+    except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
+        # A date may lie beyond the range of Python's dates.
+        raise DataError(f"{where} holds values that cannot be used: {brief(error)}") from error
+
+
+def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
+    """Make an id column the index; refuse rows without an id, and duplicate ids."""
+    missing = int(frame[name].isna().sum())
+    if missing:
+        raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")
+    if (kind := pd.api.types.infer_dtype(frame[name], skipna=False)).startswith("mixed"):
+        raise DataError(f"{where}: {name!r} holds {kind} values, lists perhaps; an id is text, a number or a date")
+    repeated = frame.loc[frame[name].duplicated(), name].unique()
+    if len(repeated):
+        some = listed((getattr(one, "item", lambda one=one: one)() for one in repeated), most=3)
+        raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {some}")
+    return frame.set_index(name)
+
+
+def brief(error: BaseException) -> str:
+    """Shorten another library's error message to one line."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 3]}..."

@@ -13,7 +13,10 @@ import pandas as pd
 
 from evenhand.data.compressed import SUFFIXES
 from evenhand.data.tables.addresses import Address
-from evenhand.data.tables.as_types import (
+from evenhand.data.tables.csv_file import read_csv
+from evenhand.data.tables.numerals import Decimal
+from evenhand.data.tables.parquet_file import ParquetTable
+from evenhand.data.tables.raw import (
     TYPES,
     TypeName,
     as_types,
@@ -22,9 +25,6 @@ from evenhand.data.tables.as_types import (
     require_distinct,
     to_pandas,
 )
-from evenhand.data.tables.csv_file import read_csv
-from evenhand.data.tables.numerals import Decimal
-from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.redaction import is_address, shown_file
 from evenhand.errors import DataError
 from evenhand.printing import quoted

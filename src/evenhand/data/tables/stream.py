@@ -10,12 +10,19 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.as_types import TypeName, as_types, index_by, numbers_as_fitted, require_columns, to_pandas
 from evenhand.data.tables.columns import MissingRule, NumbersRule
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
-from evenhand.data.tables.raw import RawColumn
+from evenhand.data.tables.raw import (
+    RawColumn,
+    TypeName,
+    as_types,
+    index_by,
+    numbers_as_fitted,
+    require_columns,
+    to_pandas,
+)
 from evenhand.data.tables.readers import local_file
 from evenhand.errors import DataError, InputError
 

@@ -16,9 +16,9 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.images.files import open_images
-from evenhand.data.tables.as_types import with_numbers
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable
+from evenhand.data.tables.raw import with_numbers
 from evenhand.data.tables.readers import is_csv, read_table
 from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData, ModelStart
