@@ -20,7 +20,7 @@ from problems import arguments
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.auditing.vertical import audit_vertical
+from evenhand.auditing.audits import audit_vertical
 from evenhand.constraints import bind
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import EqualOpportunity

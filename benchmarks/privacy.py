@@ -24,8 +24,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from evenhand.auditing.audits import audit_vertical
 from evenhand.auditing.findings import Finding
-from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import AuditInput, listening
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job, Protection

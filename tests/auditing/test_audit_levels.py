@@ -50,11 +50,11 @@ def test_a_sum_tells_less_of_who_is_alike(levels: dict[str, Audit]) -> None:
 
 
 def test_the_closing_exchange_is_part_of_the_audit(levels: dict[str, Audit]) -> None:
-    found = best(levels["masked"], "bank (server)", "equal in every column of social")
+    found = {one.message: one for one in levels["masked"].findings if one.attack == "distinct values"}
     assert best(levels["none"], "bank (server)", "equal in every column of social").value.value == 1.0
     # Its sum over passive parties is all that the server learns.
-    assert found.message in ("sum of partial-scores", "sum of direction")
-    assert found.value.value < 0.95
+    assert found["sum of partial-scores"].value.value < 0.95
+    assert "partial-scores" not in found
 
 
 def test_masked_words_tell_nothing(levels: dict[str, Audit]) -> None:

@@ -9,6 +9,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score, roc_auc_score
 
 from evenhand.auditing import evidence
+from evenhand.auditing.learners import regress
 
 
 def drawn(seed: int, rows: int = 300, shift: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ def test_explained_variance_is_that_of_least_squares_on_other_rows() -> None:
     evidence_of, known = rng.normal(size=(400, 3)), np.arange(400) % 2 == 0
     targets = evidence_of @ rng.normal(size=(3, 2)) + rng.normal(size=(400, 2))
     model = LinearRegression().fit(evidence_of[known], targets[known])
-    found = evidence.explained(evidence_of, targets, known)
+    found = evidence.explained(regress(evidence_of, targets, known), targets, known)
     assert found.mean() == pytest.approx(r2_score(targets[~known], model.predict(evidence_of[~known])), abs=5e-3)
-    nothing = evidence.explained(rng.normal(size=(400, 3)), targets, known)
+    nothing = evidence.explained(regress(rng.normal(size=(400, 3)), targets, known), targets, known)
     assert nothing.mean() < 0.02

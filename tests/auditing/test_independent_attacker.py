@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
+from evenhand.auditing.audits import audit_vertical
 from evenhand.auditing.gradient_attacks import subset_labels
-from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import listening
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.protocol.job import Job

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenhand.auditing.vertical import audit_vertical
+from evenhand.auditing.audits import audit_vertical
 from evenhand.auditing.views import View, listening
 from evenhand.protocol.job import Job
 from evenhand.training.auditing import audit_input

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from evenhand.auditing.audits import audit_vertical
 from evenhand.auditing.findings import NEGLIGIBLE, Audit, Finding
-from evenhand.auditing.vertical import audit_vertical
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import PartyEncoder
 from evenhand.estimators import VerticalClassifier

@@ -1,7 +1,7 @@
 """All attacks of an audit, in one list: the idea, the messages that it reads, and its control; and what is not tried.
 
 To add an attack, write a function from a `Case` to findings, and a control in `controls.py` on which it must succeed,
-and name both here. To add a kind of message, say in `views.READ` (or `horizontal.READ`) what its fields are, or say in
+and name both here. To add a kind of message, say in `views.READ` (or `client_views.READ`) what its fields are, or say in
 `NOT_TRIED` why no attack reads it. A test compares both with the schemas of all messages.
 """
 
@@ -90,6 +90,7 @@ VERTICAL: Final = (
         controls.everything,
     ),
     Attack("final weights", _reads(), row_attacks.final_weights, controls.final_weights),
+    Attack("known labels", _reads(), row_attacks.known_labels, controls.known_labels),
     Attack("minimum norm", _reads("gradient"), gradient_attacks.least_norm, controls.minimum_norm),
     Attack("leverage", _reads("gradient"), gradient_attacks.leverage, controls.leverage),
     Attack("subset sums", _reads("gradient"), gradient_attacks.subset_sums, controls.subset_sums),
@@ -99,6 +100,12 @@ VERTICAL: Final = (
         _reads("contribution", "category", "joint", "derivative"),
         column_attacks.learned_columns,
         controls.learned_columns,
+    ),
+    Attack(
+        "nearest records",
+        _reads("contribution", "joint", "derivative"),
+        column_attacks.nearest_records,
+        controls.nearest_records,
     ),
     Attack(
         "distinct values",

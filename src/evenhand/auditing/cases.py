@@ -13,7 +13,7 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing import evidence
 from evenhand.auditing.evidence import Estimate
 from evenhand.auditing.findings import Finding
-from evenhand.auditing.learners import Classifies, Regresses, classify, regress, side_by_side
+from evenhand.auditing.learners import Classifies, Regresses, classify, dense, regress, side_by_side
 from evenhand.auditing.views import AuditInput, View
 
 FEW: Final = 400
@@ -23,6 +23,7 @@ LEAST_ROWS: Final = 20
 MOST_TARGETS: Final = 64
 """Columns of another party that are attacked: those with the most entries."""
 LABEL: Final = "each person's label"
+ALL: Final = "everything received"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Case:
 
     def __post_init__(self) -> None:
         self._floors: dict[tuple[str, Classifies], dict[str, Array]] = {}
-        self._explained: dict[tuple[str, Regresses], Array] = {}
+        self._explained: dict[tuple[str, Regresses], tuple[Array, Array]] = {}
 
     @property
     def scene(self) -> AuditInput:
@@ -105,10 +106,17 @@ class Case:
         return self._floors[key]
 
     def told_apart(
-        self, question: RowQuestion, kind: str, count: int, guess: Array, learner: Classifies = classify
+        self,
+        question: RowQuestion,
+        kind: str,
+        count: int,
+        guess: Array,
+        learner: Classifies = classify,
+        further: Mapping[str, Array] | None = None,
     ) -> Finding:
-        """Judge a guess by its AUC, beside the floors."""
-        floors, asked = self.floors(question, learner), ~self.known
+        """Judge a guess by its AUC, beside the floors and further guesses without messages."""
+        asked = ~self.known
+        floors = self.floors(question, learner) | {name: one[asked] for name, one in (further or {}).items()}
         return told_apart(self.view.name, question.target, kind, count, guess[asked], question.truth[asked], floors)
 
     def learned(
@@ -125,22 +133,29 @@ class Case:
             floors["half known"] = mixed
         return told_apart(self.view.name, question.target, kind, count, guess, truth, floors)
 
-    def explained(self, target: str, kind: str, count: int, told: Array, wanted: Matrix, learner: Regresses) -> Finding:
-        """Judge what messages explain of some numbers by R², beside what the attacker's own columns explain.
+    def explained(
+        self, target: str, kind: str, count: int, told: Array, wanted: Matrix, learner: Regresses, alone: bool = False
+    ) -> tuple[Finding, Array]:
+        """Judge what messages explain of some numbers by R², and return the guess too.
 
-        The floor is the best of the learner and the linear learner on own columns, and of the learner on own columns
-        with the same messages about other rows.
+        The floor is the best of the learner and the linear learner on own columns, and of the learner with the same
+        messages about other rows.
+
+        Parameters
+        ----------
+        alone
+            Give the learner the messages without the attacker's own columns.
         """
-        if (target, learner) not in self._explained:
-            learners = dict.fromkeys((learner, regress))
-            floors = [evidence.explained(self.own, wanted, self.known, one) for one in learners]
-            self._explained[target, learner] = max(floors, key=lambda floor: float(floor.mean()))
-        found, mixed = (
-            evidence.explained(side_by_side([self.own, one]), wanted, self.known, learner)
+        answers = dense(wanted)
+        guess, mixed = (
+            learner(one if alone else side_by_side([self.own, one]), answers, self.known)
             for one in (told, told[self.rng.permutation(len(told))])
         )
-        floor = max(self._explained[target, learner], mixed, key=lambda floor: float(floor.mean()))
-        return Finding(
+        found = evidence.explained(guess, wanted, self.known)
+        others = evidence.explained(mixed, wanted, self.known)
+        floor = max(self.unaided(target, wanted, learner)[0], others, key=lambda one: float(one.mean()))
+        permuted = answers[self.rng.permutation(len(told))]
+        finding = Finding(
             self.view.name,
             target,
             kind,
@@ -149,8 +164,17 @@ class Case:
             evidence.over_rows(found),
             {"half known": float(floor.mean())},
             evidence.over_rows(found - floor, least=-1.0),
-            float(evidence.explained(told, wanted[self.rng.permutation(len(told))], self.known).mean()),
+            float(evidence.explained(regress(told, permuted, self.known), permuted, self.known).mean()),
         )
+        return finding, guess
+
+    def unaided(self, target: str, wanted: Matrix, learner: Regresses) -> tuple[Array, Array]:
+        """Return what the attacker's own columns explain of some numbers in each unknown row, and the guess."""
+        if (target, learner) not in self._explained:
+            guesses = [one(self.own, dense(wanted), self.known) for one in dict.fromkeys((learner, regress))]
+            floors = [(evidence.explained(one, wanted, self.known), one) for one in guesses]
+            self._explained[target, learner] = max(floors, key=lambda floor: float(floor[0].mean()))
+        return self._explained[target, learner]
 
 
 def told_apart(

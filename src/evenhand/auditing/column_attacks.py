@@ -8,15 +8,16 @@ from typing import Final
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.auditing.cases import Case, counted, told_apart
+from evenhand.auditing.cases import ALL, Case, counted, told_apart
 from evenhand.auditing.findings import Finding
-from evenhand.auditing.learners import dense, regress, regress_by_trees, whitened
-from evenhand.auditing.row_attacks import by_score, lengths, one_hot
+from evenhand.auditing.learners import dense, regress, regress_by_neighbours, regress_by_trees, whitened
+from evenhand.auditing.row_attacks import by_score, lengths, one_hot, telling
 from evenhand.auditing.views import Signal
 
 PAIRS: Final = 2000
 PEAKS: Final = 64
 """Number of most common differences that an attacker considers."""
+EQUAL: Final = "which people are equal in every column of"
 
 
 def records(columns: Matrix) -> Integers:
@@ -44,10 +45,10 @@ def pairs(codes: Integers, rng: np.random.Generator) -> tuple[Integers, Integers
 
 
 def by_nearness(values: Array, left: Integers, right: Integers) -> Array:
-    """Score each pair by the closeness of its numbers: closer means more likely equal."""
+    """Score each pair by the closeness of its numbers, in standard deviations: closer means more likely equal."""
     table = values.reshape(len(values), -1)
     spread = np.maximum(table.std(axis=0), 1e-300)
-    return -np.asarray(np.abs((table[left] - table[right]) / spread).max(axis=1), dtype=np.float64)
+    return -np.asarray((((table[left] - table[right]) / spread) ** 2).sum(axis=1), dtype=np.float64)
 
 
 def binary_effects(values: Array, columns: Matrix) -> Array:
@@ -86,31 +87,56 @@ def variance(case: Case) -> Iterator[Finding]:
         for kind, signals in case.view.about(other).items():
             for count in lengths(signals):
                 told = _table(case, signals[:count])
-                yield case.explained(f"the columns of {other}", kind, count, told, case.columns(other), regress)
+                yield case.explained(f"the columns of {other}", kind, count, told, case.columns(other), regress)[0]
 
 
 def learned_columns(case: Case) -> Iterator[Finding]:
-    """Give a non-linear learner everything that arrived about the columns, over all rounds."""
-    scores = [_inverted(nu)[case.rows] for nu in case.view.derivatives]
+    """Give a non-linear learner everything that arrived about the columns; equal guesses are equal people."""
+    sizes = [telling([values[case.rows] for values in case.view.derivatives])] if case.view.derivatives else []
     for other in case.view.others:
-        signals = [one for found in case.view.about(other).values() for one in found]
-        parted = [one.values[case.rows] for one in signals if one.nature == "category"]
-        numbers = [one.values[case.rows] for one in signals if one.nature != "category"] + scores
-        told = [one_hot(parted)] if parted else []
+        parted, numbers = _about(case, other)
+        told = [*sizes, *([one_hot(parted)] if parted else [])]
         if numbers:
             table = np.stack(numbers, axis=1)
             # Without what the attacker's own columns explain, sums are nearer to the others' columns.
             rest = table - regress(case.own, table, np.ones(len(table), dtype=bool))
             told += [whitened(table), whitened(rest)[:, : table.shape[1]]]
         if told:
-            target, count = f"the columns of {other}", len(parted) + len(numbers)
-            wanted = case.columns(other)
-            yield case.explained(target, "everything received", count, np.hstack(told), wanted, regress_by_trees)
+            target, count, wanted = f"the columns of {other}", len(parted) + len(numbers), case.columns(other)
+            found, guess = case.explained(target, ALL, count, np.hstack(told), wanted, regress_by_trees)
+            yield found
+            yield from _equal(case, other, count, guess, case.unaided(target, wanted, regress_by_trees)[1])
 
 
-def _inverted(nu: Array) -> Array:
-    """Return the joint score from a derivative, as far as its size gives it."""
-    return by_score(nu, -np.sign(nu))
+def nearest_records(case: Case) -> Iterator[Finding]:
+    """Rows with nearly equal numbers have equal records, of which half are known."""
+    for other in case.view.others:
+        numbers = _about(case, other)[1]
+        if numbers:
+            told = whitened(np.stack(numbers, axis=1))[:, len(numbers) :]
+            target, wanted = f"the columns of {other}", case.columns(other)
+            yield case.explained(target, ALL, len(numbers), told, wanted, regress_by_neighbours, alone=True)[0]
+
+
+def _about(case: Case, other: str) -> tuple[list[Array], list[Array]]:
+    """Return partitions of rows by the columns of another party, and numbers about them, over all rounds."""
+    signals = [one for found in case.view.about(other).values() for one in found]
+    parted = [one.values[case.rows] for one in signals if one.nature == "category"]
+    numbers = [one.values[case.rows] for one in signals if one.nature != "category"]
+    return parted, numbers + [by_score(nu, -np.sign(nu))[case.rows] for nu in case.view.derivatives]
+
+
+def _equal(case: Case, other: str, count: int, guess: Array, unaided: Array) -> Iterator[Finding]:
+    """Judge guesses of a party's columns by whether equal rows have near guesses."""
+    unknown = np.flatnonzero(~case.known)
+    drawn = pairs(records(case.scene.columns[other][case.rows[unknown]]), case.rng)
+    if drawn is not None:
+        left, right, truth = unknown[drawn[0]], unknown[drawn[1]], drawn[2]
+        floors = {
+            name: by_nearness(one, left, right) for name, one in (("own", dense(case.own)), ("half known", unaided))
+        }
+        told = by_nearness(guess, left, right)
+        yield told_apart(case.view.name, f"{EQUAL} {other}", ALL, count, told, truth, floors)
 
 
 def _table(case: Case, signals: Sequence[Signal]) -> Array:
@@ -129,8 +155,7 @@ def distinct_values(case: Case) -> Iterator[Finding]:
         floors = {"own columns": by_nearness(dense(case.own), left, right)}
         for kind, signals in case.view.about(other).items():
             guess = by_nearness(signals[0].values[case.rows], left, right)
-            target = f"which people are equal in every column of {other}"
-            yield told_apart(case.view.name, target, kind, 1, guess, truth, floors)
+            yield told_apart(case.view.name, f"{EQUAL} {other}", kind, 1, guess, truth, floors)
 
 
 def peaks(case: Case) -> Iterator[Finding]:

@@ -139,11 +139,7 @@ def variance() -> Trial:
     rng = np.random.default_rng(9)
     columns = _one_hot(rng)[0]
     values = columns @ rng.normal(size=(8, 8))
-    right, wrong = (
-        float(evidence.explained(values, one, np.arange(ROWS) % 2 == 0).mean())
-        for one in (columns, np.roll(columns, 1, 0))
-    )
-    return Trial(right, 0.0, wrong)
+    return _explained(learners.regress, values, columns, np.arange(ROWS) % 2 == 0, rng)
 
 
 def membership() -> Trial:
@@ -187,18 +183,35 @@ def final_weights() -> Trial:
 
 
 def subset_sums() -> Trial:
-    """Sixty departments with sixteen customers each, and a column that half of the people have."""
+    """Sixty departments with 24 customers each, of whom half are known, and a column that half of the people have."""
     rng = np.random.default_rng(14)
     spent = np.zeros((ROWS, 60))
     for column in spent.T:
-        column[rng.choice(ROWS, 16, replace=False)] = np.round(rng.uniform(20.0, 200.0, 16), 2)
+        column[rng.choice(ROWS, 24, replace=False)] = np.round(rng.uniform(20.0, 200.0, 24), 2)
     columns = np.hstack([spent / spent.std(axis=0), (rng.random((ROWS, 1)) < 0.5)])
     labels = np.where(rng.random(ROWS) < 0.3, 1.0, -1.0)
-    nu = ((labels > 0).mean() - (labels > 0)) / ROWS
-    found = gradient_attacks.subset_labels(columns, columns.T @ nu)
-    inside = (spent > 0).any(axis=1)
-    right, wrong = (float((found * one > 0)[inside].mean()) for one in (labels, np.zeros(ROWS)))
+    nu, known = ((labels > 0).mean() - (labels > 0)) / ROWS, rng.random(ROWS) < 0.5
+    found = gradient_attacks.subset_labels(columns, columns.T @ nu, np.where(known, labels, 0.0))
+    asked = (spent > 0).any(axis=1) & ~known
+    right, wrong = (float((found * one > 0)[asked].mean()) for one in (labels, np.zeros(ROWS)))
     return Trial(right, 0.0, wrong)
+
+
+def known_labels() -> Trial:
+    """A weight for every four rows, of whom half are known."""
+    rng = np.random.default_rng(20)
+    columns, labels = np.repeat(np.eye(ROWS // 4), 4, axis=0), np.where(rng.random(ROWS) < 0.5, 1.0, -1.0)
+    half = rng.random(ROWS) < 0.5
+    guess = row_attacks.by_known_labels(columns, columns.T @ labels, np.where(half, labels, 0.0), 1e-3)
+    return _told_apart(guess[~half], labels[~half] > 0)
+
+
+def nearest_records() -> Trial:
+    """Five binary columns with different effects: two sums tell all of them, but not linearly."""
+    rng = np.random.default_rng(21)
+    columns, half = (rng.random((ROWS, 5)) < 0.5).astype(np.float64), np.arange(ROWS) % 2 == 0
+    values = columns @ rng.normal(size=(5, 2))
+    return _explained(learners.regress_by_neighbours, values, columns, half, rng)
 
 
 def learned_columns() -> Trial:
@@ -206,8 +219,14 @@ def learned_columns() -> Trial:
     rng = np.random.default_rng(15)
     columns = (rng.random((ROWS, 3)) < 0.5).astype(np.float64)
     values = (columns @ [1.0, 1.7, 2.9])[:, None]
+    return _explained(learners.regress_by_trees, values, columns, np.arange(ROWS) % 2 == 0, rng)
+
+
+def _explained(
+    learner: learners.Regresses, values: Array, columns: Array, half: Booleans, rng: np.random.Generator
+) -> Trial:
     right, wrong = (
-        float(evidence.explained(values, one, np.arange(ROWS) % 2 == 0, learners.regress_by_trees).mean())
+        float(evidence.explained(learner(values, one, half), one, half).mean())
         for one in (columns, rng.permutation(columns))
     )
     return Trial(right, 0.0, wrong)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.auditing.learners import Regresses, dense, regress
+from evenhand.auditing.learners import dense
 from evenhand.constraints.proving import LEVEL, critical_value, rate_variance
 
 
@@ -56,20 +56,18 @@ def _from_wins(over: Array, under: Array, *, centre: float, least: float) -> Est
     return Estimate(centre, max(least, centre - reach), min(1.0, centre + reach))
 
 
-def explained(evidence: Matrix, targets: Matrix, known: Booleans, learner: Regresses = regress) -> Array:
-    """Return for each unknown row the share of the variance of `targets` that `evidence` explains.
+def explained(guess: Array, targets: Matrix, known: Booleans) -> Array:
+    """Return for each unknown row the share of the variance of `targets` that a guess explains.
 
-    Their mean is R². The learner is fitted to the known rows. The result is averaged over the target's columns. R² is
-    clipped at zero, because an attacker can always predict the mean.
+    Their mean is R², averaged over the columns of the target. R² is clipped at zero, because an attacker can always
+    predict the mean of the known rows.
     """
     wanted = dense(targets)
-    wanted = wanted[:, wanted[known].std(axis=0) > 1e-9]
-    held_out = np.flatnonzero(~known)
-    if not wanted.shape[1]:
-        return np.zeros(len(held_out))
-    guess = learner(evidence, wanted, known)[held_out]
+    varied = wanted[known].std(axis=0) > 1e-9
+    if not varied.any():
+        return np.zeros(int((~known).sum()))
     middle = wanted[known].mean(axis=0)
-    missed, spread = (guess - wanted[held_out]) ** 2, (wanted[held_out] - middle) ** 2
+    missed, spread = (((wanted - one)[~known][:, varied]) ** 2 for one in (guess, middle))
     whole = np.maximum(spread.mean(axis=0), 1e-12)
     kept = 1.0 - missed.mean(axis=0) / whole > 0.0
     gains: Array = (((spread - missed) / whole) * kept).mean(axis=1)

@@ -50,19 +50,21 @@ MOST_SUMMANDS: Final = 16
 """Unknown rows of a column for which all sums over subsets are computed."""
 
 
-def subset_labels(columns: Array, gradient: Array) -> Integers:
+def subset_labels(columns: Array, gradient: Array, labels: Array | None = None) -> Integers:
     """Return the labels that the first gradient tells with certainty: 1, −1, or 0 where it does not.
 
     Parameters
     ----------
     gradient
         X_kᵀν before the first step, when ν has two values.
+    labels
+        ±1 where the attacker knows the label, and 0 elsewhere.
     """
-    table = _Sums(columns, gradient)
+    found = np.zeros(len(columns), dtype=np.int64) if labels is None else np.sign(labels).astype(np.int64)
+    table = _Sums(columns, gradient, found)
     if not table.usable:
-        return np.zeros(len(columns), dtype=np.int64)
+        return found
     positives = table.positives()
-    found = np.zeros(len(columns), dtype=np.int64)
     # What one column tells shortens the sums of others.
     for _ in range(len(columns)):
         before = np.count_nonzero(found)
@@ -76,25 +78,28 @@ def subset_labels(columns: Array, gradient: Array) -> Integers:
 class _Sums:
     """Columns as differences from their commonest value, and the sums of them over positive rows."""
 
-    def __init__(self, columns: Array, gradient: Array) -> None:
+    def __init__(self, columns: Array, gradient: Array, known: Integers) -> None:
         self.rows, self.gradient = len(columns), gradient * len(columns)
         self.totals = columns.sum(axis=0)
         self.base = np.array([_commonest(column) for column in columns.T])
-        self.parts = {place: np.flatnonzero(columns[:, place] != base) for place, base in enumerate(self.base)}
-        self.extra = {place: columns[rows, place] - self.base[place] for place, rows in self.parts.items()}
+        away = columns - self.base
+        self.sizes = np.abs(away).sum(axis=0) + np.abs(self.base) * self.rows
+        self.given = away[known > 0].sum(axis=0)
+        self.parts = [np.flatnonzero((column != 0.0) & (known == 0)) for column in away.T]
+        self.extra = [away[rows, place] for place, rows in enumerate(self.parts)]
         self.usable = [
             place
-            for place, extra in self.extra.items()
+            for place, extra in enumerate(self.extra)
             if len(extra) > 0 and (len(extra) <= MOST_SUMMANDS or (extra > 0).all() or (extra < 0).all())
         ]
 
     def wanted(self, column: int, positives: Array | int) -> Array:
-        """Return the sum of a column's differences over positive rows, if there are so many positives."""
+        """Return the sum of a column's differences over unknown positive rows, if there are so many positives."""
         count, unit = np.asarray(positives, dtype=np.float64), 2.0 ** -ProductGrid(self.rows).nu_bits
         # n ν on the grid of the products: of negative rows, and of positive ones.
         high, low = (np.rint((count / self.rows - less) / unit) * unit for less in (0.0, 1.0))
         found = (high * self.totals[column] - self.gradient[column]) / (high - low)
-        return np.asarray(found - self.base[column] * count, dtype=np.float64)
+        return np.asarray(found - self.base[column] * count - self.given[column], dtype=np.float64)
 
     def positives(self) -> int:
         """Return how many rows are positive: the number at which sums fit best."""
@@ -119,7 +124,7 @@ class _Sums:
         unknown = found[rows] == 0
         rows, extra = rows[unknown], extra[unknown]
         # The fitted intercept is not exact, so a sum is off by a small part of the column's size.
-        within = 1e-6 * float(abs(self.base[column]) * self.rows + np.abs(self.extra[column]).sum())
+        within = 1e-6 * float(self.sizes[column])
         if 0 < len(extra) <= MOST_SUMMANDS:
             subsets, sums = _subset_sums(extra)
             fitting = subsets[np.abs(sums - rest) <= within]
@@ -165,11 +170,12 @@ def leverage(case: Case) -> Iterator[Finding]:
 
 
 def subset_sums(case: Case) -> Iterator[Finding]:
-    """Find the set of positive rows that the first gradient is the sum of."""
+    """Find the set of positive rows that the first gradient is the sum of, given half of the labels."""
+    scene = case.scene
     first = dict(reversed(case.view.gradients)) if not case.view.knows_labels else {}
     for name, gradient in first.items():
-        table = dense(ProductGrid(len(case.scene.labels)).on_grid(case.scene.columns[name]))
-        found = subset_labels(table, gradient[: table.shape[1]])
-        right = int((found * case.scene.labels > 0).sum()) - int((found * case.scene.labels < 0).sum())
-        target = "the labels of people in sparse columns"
-        yield counted(case.view.name, target, "gradient", 1, max(right, 0), len(found))
+        table = dense(ProductGrid(len(scene.labels)).on_grid(scene.columns[name]))
+        found = subset_labels(table, gradient[: table.shape[1]], np.where(scene.known, scene.labels, 0.0))
+        right = float(np.sign(found * scene.labels)[~scene.known].sum())
+        target, asked = "the labels of people in sparse columns", int((~scene.known).sum())
+        yield counted(case.view.name, target, "gradient", 1, max(int(right), 0), asked)

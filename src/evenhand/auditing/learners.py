@@ -1,4 +1,4 @@
-"""Learners of an attacker that knows the answers of some rows: linear ones, and trees that find everything else.
+"""Learners of an attacker that knows the answers of some rows: linear ones, trees, and nearest neighbours.
 
 A tree learner gets the linear guess as one more column, so it is at least as strong as the linear one. Floors are
 computed by the same learner from the attacker's own columns.
@@ -12,14 +12,17 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
 from evenhand.arrays import Array, Booleans, Matrix
 
 TREES: Final = 40
+NEIGHBOURS: Final = 3
 Classifies: TypeAlias = Callable[[Matrix, Booleans, Booleans], Array]
 """Takes evidence, the truth and which rows are known; returns a score for each row."""
 Regresses: TypeAlias = Callable[[Matrix, Array, Booleans], Array]
@@ -53,12 +56,13 @@ def classify(evidence: Matrix, truth: Booleans, known: Booleans) -> Array:
 
 
 def classify_by_trees(evidence: Matrix, truth: Booleans, known: Booleans) -> Array:
-    """Fit extra-trees to the known rows, with the score of a logistic regression as one more column."""
+    """Fit extra-trees to the known rows, with a logistic regression as one more column, and average the two."""
     if truth[known].all() or not truth[known].any():
         return np.zeros(len(truth))
-    table = side_by_side([evidence, classify(evidence, truth, known)[:, None]])
+    linear = classify(evidence, truth, known)
+    table = side_by_side([evidence, linear[:, None]])
     model = ExtraTreesClassifier(TREES, min_samples_leaf=4, max_features=0.5, random_state=0)
-    return np.asarray(model.fit(table[known], truth[known]).predict_proba(table)[:, 1], dtype=np.float64)
+    return np.asarray(model.fit(table[known], truth[known]).predict_proba(table)[:, 1] + expit(linear))
 
 
 def regress(evidence: Matrix, wanted: Array, known: Booleans) -> Array:
@@ -76,6 +80,15 @@ def regress_by_trees(evidence: Matrix, wanted: Array, known: Booleans) -> Array:
     taught = wanted[known].ravel() if wanted.shape[1] == 1 else wanted[known]
     guess = np.asarray(model.fit(table[known], taught).predict(table), dtype=np.float64)
     return guess.reshape(wanted.shape)
+
+
+def regress_by_neighbours(evidence: Matrix, wanted: Array, known: Booleans) -> Array:
+    """Return the mean of the nearest known rows: rows with equal numbers have equal answers."""
+    table = np.clip(StandardScaler().fit_transform(dense(evidence)), -6.0, 6.0)
+    model = KNeighborsRegressor(NEIGHBOURS, weights="distance").fit(table[known], dense(wanted)[known])
+    guess: Array = dense(wanted)
+    guess[~known] = model.predict(table[~known])
+    return guess
 
 
 def whitened(signals: Array) -> Array:

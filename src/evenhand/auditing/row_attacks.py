@@ -7,20 +7,25 @@ slices shows in its size. An attacker who knows some answers can learn the rest 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import logit
 
 from evenhand.arrays import Array
-from evenhand.auditing.cases import LABEL, Case
+from evenhand.auditing.cases import ALL, LABEL, Case
 from evenhand.auditing.findings import Finding
 from evenhand.auditing.gradient_attacks import minimal
-from evenhand.auditing.learners import classify, classify_by_trees, regress
+from evenhand.auditing.learners import classify, classify_by_trees, dense, regress_by_trees
 
+CURVATURE = 0.15
+"""Mean curvature of the logistic loss at fitted scores."""
+KEPT = 0.8
+"""Share of a label's distance from the mean label that is left in the residual of a fitted model."""
 LARGEST_WEIGHT = 20.0
 """Largest weight that a tilt can give a row; anything larger was not divided by n."""
-MOST_SIGNALS = 8
-"""Messages used from a long sequence: the first ones, which are the most informative, and the last."""
+MOST_SIGNALS = 16
+"""Messages used from a long sequence: half of them from its beginning, half from its end."""
 
 
 def by_sign(nu: Array) -> Array:
@@ -55,16 +60,42 @@ def by_response(nu: Array, epsilon: float) -> Array:
     return logit(np.clip(chance, 1e-6, 1.0 - 1e-6)) + epsilon * said
 
 
+def by_known_labels(columns: Array, weights: Array, labels: Array, ridge: float) -> Array:
+    """Infer the labels of rows from weights and the labels of other rows.
+
+    Weights of a logistic regression are about (κ XᵀX/n + μ)⁻¹ Xᵀu/n, with residuals u that have the sign of the label.
+    So weights tell Xᵀu. Known labels give an expectation of their residuals, and the rest of Xᵀu is spread over the
+    unknown rows by their expectation given the sum, as of Gaussian variables.
+
+    Parameters
+    ----------
+    labels
+        ±1, or 0 where the label is not known.
+    """
+    table, known = columns - columns.mean(axis=0), labels != 0.0
+    share = float((labels[known] > 0).mean())
+    mean = np.where(known, KEPT * ((labels > 0) - share), 0.0)
+    spread = share * (1.0 - share) * np.where(known, (1.0 - KEPT) * KEPT, 1.0)
+    inner, about = table.T @ table, table.T @ (spread[:, None] * table)
+    rest = CURVATURE * inner @ weights + ridge * len(table) * weights - table.T @ mean
+    about += 1e-8 * np.trace(about) * np.eye(len(about))
+    return np.asarray(mean + spread * (table @ np.linalg.solve(about, rest)), dtype=np.float64)
+
+
 def some(signals: Sequence[Array]) -> Array:
     """Return the most informative numbers of a long sequence as columns."""
-    return np.stack(
-        list(signals) if len(signals) <= MOST_SIGNALS else [*signals[: MOST_SIGNALS - 1], signals[-1]], axis=1
-    )
+    half = MOST_SIGNALS // 2
+    return np.stack(list(signals) if len(signals) <= MOST_SIGNALS else [*signals[:half], *signals[-half:]], axis=1)
 
 
 def telling(signals: Sequence[Array]) -> Array:
-    """Return features for a linear rule: sign, logarithm of the size, and their product."""
-    columns = []
+    """Return features of derivatives: sign, logarithm of the size, their products, and changes of the size.
+
+    |ν| = c σ(−y z). From one round to the next scores change little near the optimum, but weights c change with the
+    multipliers of a row's slices. So the ratio of two sizes tells the slices.
+    """
+    columns: list[Array] = []
+    sizes: list[Array] = []
     for values in some(signals).T:
         sign, size = np.sign(values), np.log(np.abs(values) + 1e-300)
         size = np.where(sign == 0.0, size[sign != 0.0].min(initial=0.0), size)
@@ -72,7 +103,9 @@ def telling(signals: Sequence[Array]) -> Array:
             here = sign == side
             columns.append(np.where(here, size - (size[here].mean() if here.any() else 0.0), 0.0))
         columns += [sign, values]
-    return np.stack(columns, axis=1)
+        sizes.append(size)
+    changes = [after - before for before, after in pairwise([*sizes, sizes[0]])] if len(sizes) > 1 else []
+    return np.stack([*columns, *changes, *(np.sign(signals[0]) * one for one in changes)], axis=1)
 
 
 def one_hot(signals: Sequence[Array]) -> Array:
@@ -130,29 +163,48 @@ def everything(case: Case) -> Iterator[Finding]:
     told += [one_hot(parted[:MOST_SIGNALS])] if parted else []
     count = len(nus) + len(joint) + len(parted) + len(sums)
     for question in case.questions if told else ():
-        yield case.learned(question, "everything received", count, np.hstack(told), classify_by_trees)
+        yield case.learned(question, ALL, count, np.hstack(told), classify_by_trees)
 
 
 def final_weights(case: Case) -> Iterator[Finding]:
-    """The attacker's own part of the final model was fitted to the labels."""
-    own = [case.scene.parts[name][case.rows] for name in case.scene.columns if name in case.view.members]
-    for question in case.questions:
-        if question.target == LABEL and any(part.std() > 0.0 for part in own):
-            yield case.learned(question, "final weights", 1, np.stack(own, axis=1), classify_by_trees)
+    """The attacker's own part of the final score was fitted to the labels."""
+    weights, parts = case.scene.weights, case.scene.parts
+    # Weights that stay in shares are not among those that a party knows.
+    own = [parts[name] for name in case.scene.columns if name in case.view.members and (name in weights or not weights)]
+    told = np.stack([part[case.rows] for part in own], axis=1) if own else np.zeros((0, 0))
+    for question in case.questions if told.std() > 0.0 else ():
+        if question.target == LABEL:
+            guess = told.sum(axis=1)
+            yield case.told_apart(question, "final weights", 1, guess, classify_by_trees, _without_weights(case))
+        else:
+            yield case.learned(question, "final weights", 1, told, classify_by_trees)
+
+
+def known_labels(case: Case) -> Iterator[Finding]:
+    """Subtract from the final weights what people with known labels added to them; the rest tells the other labels."""
+    scene = case.scene
+    for name in sorted(case.view.members & scene.weights.keys()):
+        labels = np.where(scene.known, scene.labels, 0.0)
+        for question in case.questions:
+            if question.target == LABEL:
+                columns, ridge = dense(scene.columns[name]), scene.terms.regulariser
+                guess = by_known_labels(columns, scene.weights[name], labels, ridge)[case.rows]
+                yield case.told_apart(question, "final weights", 1, guess, classify_by_trees, _without_weights(case))
+
+
+def _without_weights(case: Case) -> dict[str, Array]:
+    """Return a linear guess by somebody who knows half of *all* labels: weights follow from all rows too."""
+    return {"half of all known": classify(case.view.own, case.scene.labels > 0, case.scene.known)[case.rows]}
 
 
 def score(case: Case) -> Iterator[Finding]:
-    """The size of the last ν gives the joint score of each person."""
+    """The size of ν gives the joint score of each person; known scores correct it for the tilt of slices."""
     nus = case.view.derivatives
     if not nus or case.view.knows_labels:
         return
-    whole = [values for values in nus if values.all()] or nus
-    last = whole[-1]
-    # Without a tilt the size gives the score itself. A tilt shifts it, and a line through known rows corrects that.
-    guess = by_score(last, -np.sign(last))[case.rows]
-    sides = np.stack([guess * (guess > 0), guess * (guess < 0), np.sign(last[case.rows])], axis=1)
-    wanted = case.scene.scores[case.rows][:, None]
-    yield case.explained("each person's score", _kind(case), 1, sides, wanted, regress)
+    every = some([by_score(nu, -np.sign(nu))[case.rows] for nu in nus])
+    told, wanted = np.hstack([every, telling([nu[case.rows] for nu in nus])]), case.scene.scores[case.rows][:, None]
+    yield case.explained("each person's score", _kind(case), len(nus), told, wanted, regress_by_trees)[0]
 
 
 def _kind(case: Case) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.arrays import Array
-from evenhand.auditing.cases import LABEL, Case
+from evenhand.auditing.cases import Case
 from evenhand.auditing.findings import Finding
 from evenhand.auditing.learners import classify_by_trees, regress_by_trees
 from evenhand.auditing.views import Signal
@@ -43,9 +43,8 @@ def words(case: Case) -> Iterator[Finding]:
         return
     kind = " and ".join(dict.fromkeys(one.kind for one in signals))
     for question in case.questions:
-        if question.target == LABEL:
-            yield case.learned(question, kind, len(signals), _told(case, signals), classify_by_trees)
+        yield case.learned(question, kind, len(signals), _told(case, signals), classify_by_trees)
     for other in case.view.others if case.view.knows_labels else ():
         if sent := [one for one in signals if one.sender == other]:
             told, wanted = _told(case, sent), case.columns(other)
-            yield case.explained(f"the columns of {other}", kind, len(sent), told, wanted, regress_by_trees)
+            yield case.explained(f"the columns of {other}", kind, len(sent), told, wanted, regress_by_trees)[0]

@@ -8,9 +8,8 @@ from typing import Any
 
 from sklearn.base import clone
 
+from evenhand.auditing.audits import audit_horizontal, audit_vertical
 from evenhand.auditing.findings import Audit
-from evenhand.auditing.horizontal import audit_horizontal
-from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import AuditInput
 from evenhand.errors import InputError
 from evenhand.estimators.horizontal import HorizontalClassifier

@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
+from evenhand.auditing.audits import audit_horizontal, audit_vertical
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Progress
-from evenhand.auditing.horizontal import audit_horizontal
-from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, RunError
