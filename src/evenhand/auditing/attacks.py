@@ -1,8 +1,8 @@
 """All attacks of an audit, in one list: the idea, the messages that it reads, and its control; and what is not tried.
 
 To add an attack, write a function from a `Case` to findings, and a control in `controls.py` on which it must succeed,
-and name both here. To add a kind of message, say in `views.READ` (or `client_views.READ`) what its fields are, or say in
-`NOT_TRIED` why no attack reads it. A test compares both with the schemas of all messages.
+and name both here. To add a kind of message, say in `views.READ` (or `client_views.READ`) what its fields are, or say
+in `NOT_TRIED` why no attack reads it. A test compares both with the schemas of all messages.
 """
 
 from __future__ import annotations
