@@ -57,10 +57,12 @@ def draw(name: str, source: Path | None, seed: int, *, parties: int = 4, most: i
     return part(train), part(test)
 
 
-def arguments(description: str | None, parts: Sequence[str] = ()) -> argparse.Namespace:
-    """`parts` are what may be run alone, if anything."""
+def arguments(description: str | None, parts: Sequence[str] = (), *, quick: bool = False) -> argparse.Namespace:
+    """`parts` are what may be run alone, if anything; `quick` adds an option for fewer rows."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="local folder with the data files")
     if parts:
         parser.add_argument("--part", action="append", choices=parts, help="run this alone; may be repeated")
+    if quick:
+        parser.add_argument("--quick", action="store_true", help="fewer rows and attackers")
     return parser.parse_args()

@@ -28,6 +28,7 @@ def audit_vertical(
     coalitions: Sequence[Sequence[str]] = (),
     seed: int = 0,
     most_rows: int = MOST_ROWS,
+    attackers: Sequence[str] = (),
     progress: Progress = lambda _: None,
 ) -> Audit:
     """Attack a run as every participant.
@@ -38,6 +39,8 @@ def audit_vertical(
         Names of parties (or the server) that collude, attacked beside each one alone.
     most_rows
         Maximum number of rows attacked.
+    attackers
+        Parties that attack alone; by default every party does.
     progress
         Called before each attack, with its name.
     """
@@ -45,11 +48,12 @@ def audit_vertical(
     rng = np.random.default_rng(seed)
     known = rng.permutation(len(scene.labels)) < len(scene.labels) // 2
     scene = replace(scene, known=known, rows=np.sort(rng.permutation(len(known))[:most_rows]))
-    attackers = [View.of(scene, [name]) for name in scene.columns] + [View.of(scene, names) for names in coalitions]
+    alone = [[name] for name in attackers or scene.columns]
+    attacking = [View.of(scene, names) for names in (*alone, *coalitions)]
     findings: list[Finding] = []
-    for view in attackers:
+    for view in attacking:
         findings += _attacked(VERTICAL, Case(view, rng), view.name, progress)
-    hidden = [view.name for view in attackers if view.name not in {one.who for one in findings}]
+    hidden = [view.name for view in attacking if view.name not in {one.who for one in findings}]
     remarks = [f"{name} was sent nothing about the rows of others" for name in hidden]
     if scene.again is None:
         remarks.append("no run was repeated without a person: randomised responses or ciphertexts would take too long")
