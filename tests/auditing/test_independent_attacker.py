@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
 
 from evenhand.auditing.audits import audit_vertical
 from evenhand.auditing.gradient_attacks import subset_labels
@@ -95,3 +96,16 @@ def test_the_first_gradient_of_sparse_columns() -> None:
     assert (alone != 0).sum() > 300
     assert (found * labels >= 0).all()
     assert (found != 0).sum() >= (alone != 0).sum()
+
+
+def test_groups_from_the_sequence_of_derivatives() -> None:
+    """A stranger that boosts trees on ratios of the sizes of ν finds no more than the audit."""
+    scene = scene_of("masked", *one_hot_parties(np.random.default_rng(0)))
+    found = [one for one in audit_vertical(scene, attackers=["shop"]).findings if one.target == "each person's sex"]
+    sizes = np.log(np.abs([one["nu"] for one in scene.messages if one.kind == "derivative" and one.receiver == "shop"]))
+    sex, known = scene.groups["sex"].to_numpy() == "f", np.random.default_rng(5).random(ROWS) < 0.5
+    table = np.hstack([scene.columns["shop"], np.diff(sizes, axis=0).T])
+    model = HistGradientBoostingClassifier(max_iter=60, random_state=0).fit(table[known], sex[known])
+    strangers = roc_auc_score(sex[~known], model.predict_proba(table[~known])[:, 1])
+    assert strangers > 0.6
+    assert max(one.value.value for one in found) >= strangers - 0.03

@@ -171,8 +171,10 @@ def final_weights(case: Case) -> Iterator[Finding]:
     weights, parts = case.scene.weights, case.scene.parts
     # Weights that stay in shares are not among those that a party knows.
     own = [parts[name] for name in case.scene.columns if name in case.view.members and (name in weights or not weights)]
-    told = np.stack([part[case.rows] for part in own], axis=1) if own else np.zeros((0, 0))
-    for question in case.questions if told.std() > 0.0 else ():
+    if not any(part.any() for part in own):
+        return
+    told = np.stack([part[case.rows] for part in own], axis=1)
+    for question in case.questions:
         if question.target == LABEL:
             guess = told.sum(axis=1)
             yield case.told_apart(question, "final weights", 1, guess, classify_by_trees, _without_weights(case))
