@@ -36,8 +36,6 @@ from evenhand.vertical.vfb2 import messages as vfb2
 
 MOST_KEPT: Final = 2**25
 """Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
-LEFT_OUT: Final = 24
-"""People who are left out of a run, one at a time; half of them have each label."""
 MOST_WORDS: Final = 4
 """Vectors of masked words that are used of one message."""
 Nature = Literal["derivative", "contribution", "category", "joint", "words", "gradient", "step"]
@@ -137,6 +135,8 @@ class AuditInput:
         Public terms of the run.
     again
         Runs a few rounds again on some of the rows, and returns the messages and final weights; None if not tried.
+    people
+        Number of people who are left out of a repeated run, one at a time; half of them have each label.
     known
         Half of the rows, drawn by the audit, with answers that attackers may know.
     rows
@@ -153,6 +153,7 @@ class AuditInput:
     weights: Mapping[str, Array]
     terms: VerticalTerms
     again: Callable[[Booleans], ShortRun] | None = None
+    people: int = 24
     known: Booleans = field(default_factory=lambda: np.zeros(0, dtype=bool))
     rows: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -195,8 +196,8 @@ class AuditInput:
     def left_out(self) -> dict[int, ShortRun]:
         """Short runs without one person, by the person's place; under −1, that with everybody."""
         asked = self.rows[~self.known[self.rows]]
-        sides = [asked[self.labels[asked] * side > 0][: LEFT_OUT // 2] for side in (1.0, -1.0)]
-        if self.again is None or min(map(len, sides)) < LEFT_OUT // 4:
+        sides = [asked[self.labels[asked] * side > 0][: self.people // 2] for side in (1.0, -1.0)]
+        if self.again is None or min(map(len, sides)) < self.people // 4:
             return {}
         places = np.arange(len(self.labels))
         return {int(one): self.again(places != one) for one in (-1, *np.concatenate(sides))}
