@@ -12,11 +12,11 @@ from support.faults import Faults, FaultyInProcess
 
 from evenhand.errors import DataError, ProtocolError
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer, _points, _times
-from evenhand.protocol.align import rows_by_id
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical_sources import rows_by_id
 
 IDS = {
     "bank": pd.Index([f"c{number}" for number in range(12)]),

@@ -192,7 +192,7 @@ class AlignServer(Role):
         found: dict[str, Integers] = {}
         for name in known:
             like = next((one for one in found if self.sums[one] is self.sums[name]), None)
-            found[name] = self._find(name, first) if like is None else found[like]
+            found[name] = find_sums(self.sums[name], self.sums[first]) if like is None else found[like]
         if self.how == "equal":
             for name in known:
                 size = len(self.sums[name])
@@ -208,11 +208,6 @@ class AlignServer(Role):
         for places in found.values():
             common &= places >= 0
         return found if common.all() else {name: places[common] for name, places in found.items()}
-
-    def _find(self, name: str, first: str) -> Integers:
-        """Return the position of each of the first party's rows in this party's table, −1 if it is missing."""
-        own, wanted = self.sums[name], self.sums[first]
-        return np.arange(len(own)) if own is wanted else _find_sums(own, wanted)
 
     def _note_lack(self, who: str, owner: str, places: Integers) -> None:
         if len(places):
@@ -287,39 +282,10 @@ class AlignParty(Follower):
         return ()
 
 
-def rows_by_id(ids: pd.Index, sent: SentIds, owner: str) -> Integers:
-    """Find the common rows of a party in a copy of its table, in any row order.
-
-    Refuse a copy with other ids: its labels would belong to other people.
-
-    Parameters
-    ----------
-    ids
-        One id for each row of the copy.
-    sent
-        The ids that the party itself sent.
-    owner
-        The party's name, for the error.
-    """
-    kind, sums = id_sums(ids)
-    advice = f"give the server the table that {owner} trains on"
-    if kind != sent.kind:
-        raise DataError(
-            f"the ids of the server's copy of {owner}'s table are {kind}, those of {owner} are {sent.kind}; {advice}"
-        )
-    places = _find_sums(sums, sent.sums)
-    missing = int((places < 0).sum())
-    extra = len(sums) - (len(places) - missing)
-    if missing or extra:
-        raise DataError(
-            f"the server's copy of {owner}'s table has other rows than {owner}: it lacks {missing:,} of {owner}'s "
-            f"{len(sent.sums):,} ids and has {extra:,} ids that {owner} lacks; {advice}"
-        )
-    return places[sent.places]
-
-
-def _find_sums(own: Integers, wanted: Integers) -> Integers:
+def find_sums(own: Integers, wanted: Integers) -> Integers:
     """Return the position of each wanted id among a table's own ids, by checksum; −1 if it is missing."""
+    if own is wanted:
+        return np.arange(len(own))
     places = np.asarray(pd.Index(own[:, 0]).get_indexer(pd.Index(wanted[:, 0])), dtype=np.int64)
     # Rows that agree in one checksum only are different people.
     strangers = own[places, 1] != wanted[:, 1] if len(own) else places < 0

@@ -19,7 +19,7 @@ from evenhand.errors import DataError, InputError
 from evenhand.printing import listed, quoted
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.privacy.randomised_response import AnswerKey
-from evenhand.protocol.align import AlignParty, AlignServer, How, SentIds, id_kind
+from evenhand.protocol.align import AlignParty, AlignServer, How, SentIds, find_sums, id_kind, id_sums
 from evenhand.runtime.inprocess import InProcess
 
 
@@ -162,6 +162,37 @@ def named_problem(ids: Mapping[str, pd.Index | int], how: How, problem: str) -> 
     except DataError as error:
         return error
     return DataError(problem)
+
+
+def rows_by_id(ids: pd.Index, sent: SentIds, owner: str) -> Integers:
+    """Find the common rows of a party in a copy of its table, in any row order.
+
+    Refuse a copy with other ids: its labels would belong to other people.
+
+    Parameters
+    ----------
+    ids
+        One id for each row of the copy.
+    sent
+        The ids that the party itself sent.
+    owner
+        The party's name, for the error.
+    """
+    kind, sums = id_sums(ids)
+    advice = f"give the server the table that {owner} trains on"
+    if kind != sent.kind:
+        raise DataError(
+            f"the ids of the server's copy of {owner}'s table are {kind}, those of {owner} are {sent.kind}; {advice}"
+        )
+    places = find_sums(sums, sent.sums)
+    missing = int((places < 0).sum())
+    extra = len(sums) - (len(places) - missing)
+    if missing or extra:
+        raise DataError(
+            f"the server's copy of {owner}'s table has other rows than {owner}: it lacks {missing:,} of {owner}'s "
+            f"{len(sent.sums):,} ids and has {extra:,} ids that {owner} lacks; {advice}"
+        )
+    return places[sent.places]
 
 
 # -- tables that are all in one place: the caller learns who is in which table

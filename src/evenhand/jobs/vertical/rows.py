@@ -33,10 +33,10 @@ from evenhand.jobs.vertical.file import (
 )
 from evenhand.printing import listed
 from evenhand.privacy.randomised_response import SECRET_BYTES, AnswerKey
-from evenhand.protocol.align import SentIds, rows_by_id
+from evenhand.protocol.align import SentIds
 from evenhand.protocol.job import Job
 from evenhand.runtime.files import PARTIAL, write_new
-from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, check_ids
+from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, check_ids, rows_by_id
 
 
 class TableRows:
