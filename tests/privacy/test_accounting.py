@@ -19,7 +19,6 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.privacy.accounting import (
     NoGuaranteeError,
     PrivacyStatement,
-    client_statements,
     noise_for,
     privacy_statement,
 )
@@ -121,15 +120,6 @@ def test_the_statement_in_words_and_as_a_record() -> None:
     silent = privacy_statement(mechanism(20.0), 0, DELTA)
     assert silent.epsilon == 0
     assert "no updates" in silent.words
-
-
-def test_each_client_pays_for_its_own_rounds() -> None:
-    found = client_statements(mechanism(20.0), {"a": 10, "b": 40, "c": 10, "d": 0}, DELTA)
-    assert list(found) == ["a", "b", "c", "d"]
-    assert found["a"] == found["c"] == privacy_statement(mechanism(20.0), 10, DELTA)
-    assert found["d"].epsilon == 0 < found["a"].epsilon < found["b"].epsilon
-    with pytest.raises(NoGuaranteeError, match="client 'b': the number of updates"):
-        client_statements(mechanism(20.0), {"a": 10, "b": None}, DELTA)
 
 
 class Careless(ClippedGaussian):

@@ -8,7 +8,7 @@ from math import ceil, log, log10, sqrt
 import pandas as pd
 
 from evenhand.errors import DivergenceError
-from evenhand.privacy.accounting import client_statements, noise_for, privacy_statement
+from evenhand.privacy.accounting import noise_for, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand_reproductions.fairfedavgalm import methods, pages
@@ -85,7 +85,7 @@ def _stated(method: PaperMethod, rounds: int, epsilon: float) -> tuple[PaperSett
     releases = 2 if method.constraints else 1
     multiplier = noise_for(epsilon, DELTA, rounds, releases=releases)
     mechanism = ClippedGaussian(CLIP, DUAL_CLIP if method.constraints else None, multiplier)
-    statement = client_statements(mechanism, {"any": rounds}, DELTA)["any"]
+    statement = privacy_statement(mechanism, rounds, DELTA)
     more = {"epsilon": statement.epsilon, "sigma": multiplier * 2 * CLIP, "noise multiplier": multiplier}
     return PaperSetting(f"ε ≤ {epsilon:g}, clipped", update_noise=mechanism), more
 

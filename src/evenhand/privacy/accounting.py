@@ -174,26 +174,6 @@ def privacy_statement(
     )
 
 
-def client_statements(
-    mechanism: object,
-    rounds: Mapping[str, int | None],
-    delta: float,
-    *,
-    unprotected: Sequence[str] = (),
-    secret_noise: bool = False,
-) -> dict[str, PrivacyStatement]:
-    """Return :func:`privacy_statement` for each client, by its number of rounds; raise an error if one has none."""
-    statements: dict[int | None, PrivacyStatement] = {}
-    for name, count in rounds.items():
-        try:
-            statements[count] = statements.get(count) or privacy_statement(
-                mechanism, count, delta, unprotected=unprotected, secret_noise=secret_noise
-            )
-        except NoGuaranteeError as error:
-            raise NoGuaranteeError(f"client {name!r}: {error}") from error
-    return {name: statements[count] for name, count in rounds.items()}
-
-
 def noise_for(epsilon: float, delta: float, rounds: int, *, releases: int = 2) -> float:
     """Return the smallest noise multiplier, to six digits, with which ``rounds`` updates stay within ``epsilon``.
 

@@ -69,10 +69,6 @@ class VerticalTables:
         return self.stages[SERVER].terms
 
     @property
-    def transcript(self) -> Transcript:
-        return self.together.transcript
-
-    @property
     def ids(self) -> pd.Index:
         return next(iter(self.rows.values())).index
 
