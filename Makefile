@@ -88,7 +88,7 @@ federation: .venv-nvflare/installed-torch
 
 # Run the role contract on Flower's simulation, then jobs on a SuperLink with TLS and node keys; in its own environment.
 flower: .venv-flower/installed
-	.venv-flower/bin/pytest tests/engines/test_flower.py
+	.venv-flower/bin/pytest tests/engines/test_flower.py tests/engines/test_flower_relay.py
 	.venv-flower/bin/pytest -m soak -o faulthandler_timeout=0 tests/engines/test_superlink.py
 
 # Kill runs, damage run folders and try more examples of each property; takes more than an hour.

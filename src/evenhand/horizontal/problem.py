@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -186,6 +186,8 @@ class HorizontalServerData:
     device: str = "cpu"
 
 
+Summed: TypeAlias = Callable[[Sequence[str]], None]
+"""Records the names in a masked sum before it is opened; refuses sums that can be subtracted from earlier ones."""
 Once: TypeAlias = Callable[[str, bytes], None]
 """Records a question and its content before it is answered; refuses another content for the same question."""
 
@@ -213,6 +215,8 @@ class ClientData:
     once
         Record of answered questions that outlives the process, so that a resumed run gets no second answer. None keeps
         none.
+    summed
+        Called with the names of the clients in a masked sum before it is opened; it raises an error to refuse.
     """
 
     rows: ClientRows
@@ -222,3 +226,4 @@ class ClientData:
     secret: bytes | None = None
     session: Session | None = None
     once: Once | None = None
+    summed: Summed | None = None

@@ -6,6 +6,10 @@ One line of JSON for each release. It is on disk before the release leaves the p
   same question and a smaller ε gets the same draw, lowered (`privacy/randomised_response.py`), and spends nothing.
 - Noisy updates (`updates`): a line for each run, with the ε and δ of all its rounds. A resumed run has the same noise,
   and spends nothing more.
+- Masked sums without noise (`sums`): a line for each set of participants whose sum a job has opened. Two sums over
+  different sets can be subtracted, so another job with other participants is refused, unless the policy allows it
+  (`least_summed`). Names are counted, not rows: if a participant changes its table between two jobs, the difference of
+  their sums shows the change.
 
 The ε of several lines is their sum. That is an upper bound by basic composition, whatever the mechanisms.
 """
@@ -15,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,10 +30,11 @@ from filelock import FileLock
 
 from evenhand.errors import ProtocolError, RunError
 from evenhand.jobs.schema import TableSection
+from evenhand.privacy.neighbours import smallest_sum
 from evenhand.runtime.files import disk_error, open_private, sync_folder
 
 LEDGER: Final = "privacy-ledger.jsonl"
-Kind = Literal["labels", "groups", "updates"]
+Kind = Literal["labels", "groups", "updates", "sums"]
 
 
 @dataclass(frozen=True)
@@ -39,15 +44,18 @@ class Release:
     Attributes
     ----------
     kind
-        ``"labels"`` and ``"groups"`` for randomised responses, ``"updates"`` for noisy updates.
+        ``"labels"`` and ``"groups"`` for randomised responses, ``"updates"`` for noisy updates, ``"sums"`` for the
+        participants of a masked sum.
     data
         The table, as the party's own file names it.
     what
-        The question of a randomised response, or the checksum of a run's noise.
+        The question of a randomised response, the checksum of a run's noise, or the names of a sum's participants.
     epsilon, delta
         What it spends.
     time
         When it was written.
+    run
+        Checksum of the run that opened a sum.
     """
 
     kind: Kind
@@ -56,6 +64,7 @@ class Release:
     epsilon: float
     delta: float = 0.0
     time: str = ""
+    run: str = ""
 
 
 class Ledger:
@@ -104,6 +113,37 @@ class Ledger:
         with self._locked():
             if all((one.data, one.what) != (data, run) for one in self.entries()):
                 self._add(Release("updates", data, run, epsilon, delta), limits)
+
+    def add_sum(self, data: str, run: str, members: Iterable[str], least: int | None) -> None:
+        """Record the participants of a masked sum; refuse them if sums of other runs were over others.
+
+        No participant knows the sums that it was not in. So by default all runs on a table have the same participants:
+        then no combination of sums holds fewer, whatever others have opened. Within a run, the terms decide
+        (`Job.least_summed`).
+
+        Parameters
+        ----------
+        run
+            Checksum of the run; a resumed run has the same. Empty if a run has one set of participants.
+        least
+            The fewest participants that a combination of the sums known here may hold; None refuses other sets.
+        """
+        names = sorted(members)
+        with self._locked():
+            known = [one for one in self.entries() if (one.kind, one.data) == ("sums", data)]
+            others = {one.what for one in known if not run or one.run != run}
+            what = json.dumps(names, ensure_ascii=False)
+            if others and what not in others:
+                smallest = smallest_sum([names, *(json.loads(one.what) for one in known)])
+                if least is None or smallest < least:
+                    raise RunError(
+                        f"a sum over {', '.join(names)} can be subtracted from earlier ones on {data}, which were over "
+                        f"{'; '.join(', '.join(json.loads(one)) for one in sorted(others))}: the difference would show "
+                        f"{smallest} of them. Train with the same participants, or set least_summed in [policy] to "
+                        "the fewest that may be shown"
+                    )
+            if all(one.what != what for one in known):
+                self._add(Release("sums", data, what, 0.0, run=run), Limits())
 
     def _add(self, entry: Release, limits: Limits) -> None:
         for most, spent, name in (
@@ -174,6 +214,11 @@ class AnsweredOnce:
                 f"{question} was answered before, in an earlier attempt, with another content; a question has one "
                 "answer. Submit the job as a new run"
             )
+
+
+def run_name(secret: bytes) -> str:
+    """Return the name of a run in the ledger. Jobs cannot choose it: it follows from the party's own secret."""
+    return hashlib.blake2b(secret, digest_size=8, person=b"evenhand run").hexdigest()
 
 
 def data_name(section: TableSection) -> str:

@@ -51,6 +51,9 @@ class OwnPolicy:
         ``"none"``. None is ``"trained"`` under private ids, and ``"any"`` otherwise.
     most_asked
         Maximum number of people that may be asked for after one run, over all questions.
+    least_summed
+        Minimum number of participants in every combination of masked sums that this participant was in, over all jobs
+        on its data. None lets a job decide within its run, and all jobs on its data must have the same participants.
     """
 
     solvers: Sequence[str] | None = None
@@ -66,6 +69,7 @@ class OwnPolicy:
     most_ids: int | None = None
     questions: Questions | None = None
     most_asked: int | None = None
+    least_summed: int | None = None
 
     def __call__(self, terms: Terms) -> str | None:
         """Return why the participant refuses these terms, or None."""
@@ -89,6 +93,9 @@ class OwnPolicy:
                 return f"the terms state no ε for what clients send; it wants at most {self.most_epsilon:g}"
             if stated > self.most_epsilon:
                 return f"ε = {stated:g} is more than its {self.most_epsilon:g}"
+        sums = isinstance(terms, HorizontalTerms) and terms.only_sums and not terms.noise_covers
+        if sums and self.least_summed is not None and job.least_summed < self.least_summed:
+            return f"the terms may show sums over {job.least_summed} clients; it wants {self.least_summed} or more"
         if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
             return f"protection {job.protection!r} is less than its {self.protection!r}"
         if self.protection != "none" and job.experimental and not self.allow_experimental:

@@ -108,7 +108,7 @@ def _protected(terms: HorizontalTerms, role: HorizontalClient, own: ClientData) 
     if terms.only_sums:
         if own.session is None:
             raise InputError(f"{role.name} has agreed on no keys, which masks need; agree on them before training")
-        role = _masked().MaskedClient(terms, role, own.session)
+        role = _masked().MaskedClient(terms, role, own.session, None if terms.noise_covers else own.summed)
         role.once = own.once
     role.round_limit = terms.job.max_rounds
     return role

@@ -12,6 +12,7 @@ from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
 from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, MASKED, OPENED, UNMASK, VOUCHED
 from evenhand.horizontal.masked.packing import AnswerWords
+from evenhand.horizontal.problem import Summed
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.neighbours import Company, ascending, least_of, smallest_sum
@@ -33,6 +34,8 @@ class MaskedClient(HorizontalClient):
         The client of the solver.
     session
         The client's secrets in this attempt. A resumed run has another session, so no mask is used twice.
+    summed
+        Called with the names of the clients in a sum before it is opened, to hold it against sums of other runs.
     """
 
     state_fields: ClassVar = {
@@ -45,8 +48,11 @@ class MaskedClient(HorizontalClient):
         "inner": HorizontalClient,
     }
 
-    def __init__(self, terms: HorizontalTerms, inner: HorizontalClient, session: Session) -> None:
+    def __init__(
+        self, terms: HorizontalTerms, inner: HorizontalClient, session: Session, summed: Summed | None = None
+    ) -> None:
         super().__init__(inner.name, inner.sizes)
+        self._summed = summed
         self.inner = inner
         self.vocabulary = Vocabulary(*inner.vocabulary, *messages.VOCABULARY)
         self.names = terms.names
@@ -156,6 +162,8 @@ class MaskedClient(HorizontalClient):
                 f"{smallest} of them, and least_summed is {self.least_apart}. Resume when all clients are back, or "
                 "accept dropouts with least_summed = 1"
             )
+        if self._summed is not None:
+            self._summed([self.names[place] for place in present])
         self.present, self.boxes, self._opened = message["present"], message["sealed"], opened
         self.sums = [np.array(one, dtype=np.int64) for one in sorted(opened)]
         company = self.company

@@ -6,7 +6,6 @@ all participants have the model, and the server has the counts from which qualit
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +29,7 @@ from evenhand.jobs.federation.counting import count_decisions, measured_quality,
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, stated_privacy
-from evenhand.jobs.ledger import Ledger, data_name
+from evenhand.jobs.ledger import Ledger, data_name, run_name
 from evenhand.jobs.quality import run_result
 from evenhand.jobs.tables import Labels
 from evenhand.protocol.agree import Summary
@@ -85,14 +84,15 @@ class _OwnTable(ClientTable):
         agreeing = self.agree_on_encoder() if data.encoder is None else self.agree_on_given_encoder()
         self.encoder = yield from agreeing
         training, update_noise = self.encode(self.encoder, self.labels), self._job.to_protection()
-        if update_noise is None:
-            return ClientData(training, once=once)
-        # Nothing with noise has left yet. A resumed run has the same secret: it repeats its noise and spends nothing.
+        # A resumed run has the same secret: it repeats its noise and spends nothing.
         seed, noise = secret(), self._job.to_noise()
+        run, ledger, table = run_name(seed), Ledger(self._base), data_name(own.party)
+        if update_noise is None:
+            least = own.policy.least_summed
+            return ClientData(training, once=once, summed=lambda names: ledger.add_sum(table, run, names, least))
+        # Nothing with noise has left yet.
         if noise["epsilon"] is not None:
-            run = hashlib.blake2b(seed, digest_size=8, person=b"evenhand run").hexdigest()
-            ledger = Ledger(self._base)
-            ledger.spend(data_name(own.party), run, noise["epsilon"], noise["delta"], own.policy.limits)
+            ledger.spend(table, run, noise["epsilon"], noise["delta"], own.policy.limits)
         return ClientData(training, update_noise=update_noise, secret=seed, once=once)
 
 

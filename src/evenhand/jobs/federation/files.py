@@ -171,6 +171,13 @@ class PolicySection(Strict):
     most_asked: int | None = key(
         "Most people that may be asked for after one run, over all questions; the party counts.", 500, None, ge=0
     )
+    least_summed: int | None = key(
+        "Fewest participants in every combination of masked sums that this party was in, over all jobs on its data. By "
+        "default, all such jobs must have the same participants.",
+        3,
+        None,
+        ge=1,
+    )
     allow_experimental: bool = key(
         "Whether a `protection` that a known attack breaks counts for this policy's `protection`.", True, False
     )

@@ -21,6 +21,7 @@ from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError
 from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, new_attempt, training_runner
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder
+from evenhand.jobs.ledger import Ledger, data_name
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
@@ -113,13 +114,20 @@ def party_program(
         _require_secret(job, own)
     _check_weight(job, own)
     rows = table_rows(job, own, base)
+
+    def accepted(terms: Terms) -> None:
+        assert isinstance(terms, VerticalTerms)
+        _record_sum(terms, own, base)
+        if on_terms is not None:
+            on_terms(terms)
+
     steps = party_steps(
         name,
         draft_terms(job),
         rows,
         replace(alignment_of(job), most_ids=own.policy.most_ids),
         policy=own.policy.to_policy(),
-        on_terms=on_terms,
+        on_terms=accepted,
     )
     folder = identity_folder(own.identity, base)
     terms, model, session = yield from alone(
@@ -128,6 +136,16 @@ def party_program(
     yield scoring_party(job, name, model, rows.matrix, terms, session)
     require_unchanged({rows.owner: rows.seen})
     return PartyEnd(name, terms, rows.encoder, model, rows.index)
+
+
+def _record_sum(terms: VerticalTerms, own: PartyFile, base: Path) -> None:
+    """Record which parties' messages are added up behind masks; refuse others than in earlier jobs on this table.
+
+    The label holder, which the server is trusted by, knows its own part of a sum over all parties.
+    """
+    members = terms.passive if terms.only_sums or len(terms.active) == 1 else terms.names
+    if agrees_on_keys(terms) and own.party.name in members and len(members) > 1:
+        Ledger(base).add_sum(data_name(own.party), "", members, own.policy.least_summed)
 
 
 def server_program(
