@@ -27,6 +27,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import PartyData
+from evenhand.vertical.protected.checking import CHECKS, Sketch
 from evenhand.vertical.protected.messages import (
     CORRECTIONS,
     HIDDEN_COLUMNS,
@@ -44,13 +45,14 @@ from evenhand.vertical.protected.triples import NO_MORE, PartySeed, ServerSeed, 
 class DealtParty(SharedParty):
     """Sends its columns hidden, once, and computes its shares from the server's messages."""
 
-    state_fields: ClassVar = {"_told": Words}
+    state_fields: ClassVar = {"_told": Words, "_tags": Words}
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData, dealer: str, session: Session) -> None:
         super().__init__(terms, name, own, TRIPLES)
         self._dealer = dealer
         self._seed = session.seed(dealer, f"triples {terms.digest}")
         self._told: Words = np.zeros((0, self.columns), dtype=np.uint64)
+        self._tags: Words = np.zeros((0, CHECKS), dtype=np.uint64)
 
     @property
     def _random(self) -> PartySeed:
@@ -83,7 +85,13 @@ class DealtParty(SharedParty):
 
     def _multiply(self, message: Message) -> Sends:
         ask, drawn, told = self.asked(message), self._random, as_words(message["shares"])
-        bands = self.trail.bands
+        bands, tags = self.trail.bands, as_words(message["tags"])
+        if tags.shape != (0, 0) and tags.shape != (self.columns, CHECKS):
+            raise ProtocolError(f"{self.name}: the server's tags do not fit its columns; the message is refused")
+        self._sketch = Sketch(message["checks"].tobytes(), "triples", self.grid.rows)
+        self._own_tags = np.zeros((0, 0), dtype=np.uint64)
+        if tags.size:
+            self._tags, self._own_tags = tags, self._sketch(drawn.columns()) + drawn.checked()[0]
         earlier = np.concatenate([self._told, as_words(message["earlier"])])[: bands * len(ask.kept)]
         if len(told) != 1 + (0 if ask.last else bands) or len(earlier) != bands * len(ask.kept):
             raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
@@ -95,7 +103,7 @@ class DealtParty(SharedParty):
             of_slope = times(self.matrix, told[0]) + drawn.directions(ask.number)
             of_directions = combine(told[1:], self.words) + drawn.scores(ask.number)
         self._told = np.concatenate([earlier, told[1:]])
-        self._slope = told[:1]
+        self._slope, self._told_new = told[:1], told[1:]
         return self.answer(ask, slope, of_slope, of_directions)
 
     def cross(self, ask: Ask, slope: Words, new: Words, every: Words) -> tuple[Words, Sends]:
@@ -103,8 +111,18 @@ class DealtParty(SharedParty):
         inner = np.append(crossed((new, told), (every, self._told)), crossed(*[(slope, self._slope)] * 2))
         drawn = self._random
         hidden = np.concatenate([slope, new]) - drawn.shares(ask.number)[: 1 + len(new)]
-        sent = HIDDEN_SHARES.message(self.name, SERVER, number=ask.number, words=hidden.view(np.int64))
+        body = {"words": hidden.view(np.int64), "tags": self._own_tags.view(np.int64)}
+        sent = HIDDEN_SHARES.message(self.name, SERVER, number=ask.number, **body)
         return inner + drawn.products(ask.number, len(inner)), [sent]
+
+    def checks(self, ask: Ask, new: Words) -> Words:
+        if ask.last:
+            return super().checks(ask, new)
+        drawn = self._random
+        extra, fresh = drawn.checks(ask.number)
+        random = drawn.shares(ask.number)[1:]
+        bound = np.matmul(random, self._tags) - np.matmul(self._told_new + new - random, drawn.checked()[1]) - fresh
+        return np.concatenate([(self._sketch(drawn.scores(ask.number)) + extra).ravel(), bound.ravel()])
 
     def forget(self) -> None:
         super().forget()
@@ -121,6 +139,11 @@ class DealtServer(SharedServer):
         "_slopes": dict[str, Words],
         "_corrections": Message | None,
         "_products": Words,
+        "_scores": Words,
+        "_checks": Words,
+        "_tags": dict[str, Words],
+        "_dealt_tags": dict[str, Words],
+        "_answers": dict[str, Words],
         "_began": bool,
     }
 
@@ -135,6 +158,14 @@ class DealtServer(SharedServer):
         self._slopes: dict[str, Words] = {}
         self._corrections: Message | None = None
         self._products: Words = np.zeros(0, dtype=np.uint64)
+        # For the checks of an exchange: the dealer's words, tags of parties and dealer, and the parties' vectors y.
+        self._scores: Words = np.zeros((0, 0), dtype=np.uint64)
+        self._checks: Words = np.zeros(0, dtype=np.uint64)
+        self._tags: dict[str, Words] = {}
+        self._dealt_tags: dict[str, Words] = {}
+        self._answers: dict[str, Words] = {}
+        self._sketched: dict[str, Words] = {}
+        self._key = session.secret(f"checks {terms.digest}")
         self._began = False
 
     @property
@@ -143,6 +174,7 @@ class DealtServer(SharedServer):
 
     def resumed(self) -> Sends:
         self._columns, self._corrections, self._began = {}, None, False
+        self._tags, self._dealt_tags, self._sketched = {}, {}, {}
         return super().resumed()
 
     def take(self, message: Message) -> Sends:
@@ -157,7 +189,9 @@ class DealtServer(SharedServer):
             return self.proceed()
         if kind == HIDDEN_SHARES.kind and self._awaits(sender, message):
             words = as_words(message["words"])
-            self._slopes[sender] = words[:1]
+            self._slopes[sender], self._answers[sender] = words[:1], self._answers[sender] + words[1:]
+            if sender not in self._tags:
+                self._tags[sender] = as_words(message["tags"])
             self._hidden[sender] = np.concatenate([self._hidden[sender], words[1:]])
             return self.open()
         return super().take(message)
@@ -181,8 +215,11 @@ class DealtServer(SharedServer):
         """Return whether a party's hidden shares belong to the exchange that is under way."""
         if sender not in self._columns or sender in self._slopes or not len(self._words):
             return False
-        shape = 1 + (0 if self._last else self.trail.bands), len(self._columns[sender])
-        return message.integer("number") == self.number and message["words"].shape == shape
+        columns = len(self._columns[sender])
+        tags = (0, 0) if sender in self._tags else (columns, CHECKS)
+        shapes = (1 + (0 if self._last else self.trail.bands), columns), tags
+        fits = (message["words"].shape, message["tags"].shape) == shapes
+        return message.integer("number") == self.number and fits
 
     @property
     def _last(self) -> bool:
@@ -207,6 +244,8 @@ class DealtServer(SharedServer):
             "directions": shares * sum(widths),
             "scores": shares * self.grid.rows,
             "products": 1 + shares * bands * (len(ask.kept) + 1),
+            "checks": 2 * shares * CHECKS,
+            "tags": 0 if self._dealt_tags else CHECKS * sum(widths),
         }
         for key, size in sizes.items():
             if len(message[key]) != size:
@@ -216,6 +255,10 @@ class DealtServer(SharedServer):
         self._of_slope = dict(zip(self.members, np.split(as_words(message["directions"]), shares * ends), strict=True))
         self._of_directions = as_words(message["scores"]).reshape(shares, self.grid.rows)
         self._products = as_words(message["products"])
+        self._scores, self._checks = self._of_directions, as_words(message["checks"]).reshape(2, shares, CHECKS)
+        if not self._dealt_tags:
+            parts = np.split(as_words(message["tags"]), CHECKS * ends)
+            self._dealt_tags = {name: one.reshape(-1, CHECKS) for name, one in zip(self.members, parts, strict=True)}
         self._nu = self._random.nu(ask.number)
 
     def _masks(self, name: str, number: int) -> Words:
@@ -242,10 +285,45 @@ class DealtServer(SharedServer):
         earlier = self.shares[name][:0]
         if not self._began:
             earlier = self.shares[name][: self.trail.bands * len(ask.kept)] - self._kept_masks(name)
+        self._answers[name] = shares[1:]
+        tags = np.zeros((0, 0), dtype=np.uint64)
+        if not self._began:
+            tags = self._sketch_of(name) + self._random.checked(name, len(self._columns[name]))
         words = {"nu": self._sent_nu, "shares": shares.view(np.int64), "earlier": earlier.view(np.int64)}
+        words |= {"checks": np.frombuffer(self._key, dtype=np.uint8), "tags": tags.view(np.int64)}
         if name == self.members[-1]:
             self._began = True
         return HIDDEN_DERIVATIVE.message(SERVER, name, **ask.fields(), **words)
+
+    def _sketch_of(self, name: str) -> Words:
+        """Return the sketch of a party's hidden columns, which parties are checked with."""
+        if name not in self._sketched:
+            self._sketched[name] = self._random.sketch()(self._columns[name])
+        return self._sketched[name]
+
+    def n_checks(self, ask: Ask) -> int:
+        return 0 if ask.last else 2 * self.trail.bands * CHECKS
+
+    def check_products(self, scores: Words, checks: Words) -> None:
+        """Check the dealer's words for the changes of scores, then the parties': see `checking.py`."""
+        if not len(checks):
+            return
+        vouched = checks.reshape(2, -1, CHECKS)
+        dealt, bound = np.zeros_like(vouched[0]), vouched[1] + self._checks[1]
+        for name in self.members:
+            dealt += np.matmul(self._masks(name, self.number)[1:], self._tags[name])
+            bound += np.matmul(self._answers[name], self._sketch_of(name) + self._dealt_tags[name])
+        sketched = Sketch(self._key, "triples", self.grid.rows)(self._scores) + self._checks[0]
+        if (dealt - sketched != vouched[0]).any():
+            raise ProtocolError(
+                f"the words of {self._dealer}, the dealer, do not fit the random words of {', '.join(self.members)}; "
+                "the dealer or one of them is wrong, and the run ends"
+            )
+        if (self._random.sketch()(scores) != bound).any():
+            raise ProtocolError(
+                f"the answers of {', '.join(self.members)} do not fit the columns that they have hidden; one of them, "
+                f"or {self._dealer} with its tags, is wrong, and the run ends"
+            )
 
     @property
     def crossed_all(self) -> bool:
@@ -269,4 +347,5 @@ class DealtServer(SharedServer):
         sends = super().ended()
         self._seed = b""
         self._corrections, self._columns, self._matrices, self._hidden, self._slopes = None, {}, {}, {}, {}
+        self._tags, self._dealt_tags, self._answers, self._sketched = {}, {}, {}, {}
         return [*sends, NEXT_TRIPLE.message(SERVER, self._dealer, number=NO_MORE, last=1, kept=np.zeros(0, np.int64))]

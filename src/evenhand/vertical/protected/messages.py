@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evenhand.privacy.pairwise import KEY_BYTES
 from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import TEXT, Field, Schema, Vocabulary
 
@@ -56,7 +57,15 @@ HIDDEN_COLUMNS = Schema(
 )
 CORRECTIONS = Schema(
     "corrections",
-    {"number": INTEGER, "slopes": WORDS, "directions": WORDS, "scores": WORDS, "products": WORDS},
+    {
+        "number": INTEGER,
+        "slopes": WORDS,
+        "directions": WORDS,
+        "scores": WORDS,
+        "products": WORDS,
+        "checks": WORDS,
+        "tags": WORDS,
+    },
     direction=Direction("dealer", "server"),
     reveals=(
         "To the server: products of random words, minus random words that only a party and the dealer know. Uniform "
@@ -87,11 +96,14 @@ HIDDEN_DERIVATIVE = Schema(
         "nu": Field("i8", ("rows",)),
         "shares": Field("i8", (None, "columns")),
         "earlier": Field("i8", (None, "columns")),
+        "checks": Field("u1", (KEY_BYTES,)),
+        "tags": Field("i8", (None, None)),
     },
     direction=Direction("server", "passive party"),
     reveals=(
         "To a passive party: ν, and the server's shares of the party's slope and directions, each minus random words "
-        "that only the server and the dealer know. Uniform words: they reveal nothing of labels. In the clear are the "
+        "that only the server and the dealer know. Uniform words: they reveal nothing of labels. Tags, uniform too, "
+        "bind the party's answers to its columns; a key of parties and server checks the dealer. In the clear are the "
         "round, and two powers of two: a bound on the size of ν, and the length of directions."
     ),
     coverage=Coverage(from_labels=True),
@@ -99,7 +111,7 @@ HIDDEN_DERIVATIVE = Schema(
 )
 HIDDEN_SHARES = Schema(
     "hidden-shares",
-    {"number": INTEGER, "words": Field("i8", (None, None))},
+    {"number": INTEGER, "words": Field("i8", (None, None)), "tags": Field("i8", (None, None))},
     direction=Direction("passive party", "server"),
     reveals=(
         "To the server: the party's shares of its slope and directions, minus random words that only the party and the "

@@ -229,7 +229,7 @@ class SharedParty(Party):
             trail.extend(ask.number)
             self.shares = every
         self.effort += float((1 + 2 * bands) * self.words.size)
-        words = np.concatenate([opened, inner + cross]).view(np.int64)
+        words = np.concatenate([opened, inner + cross, self.checks(ask, new)]).view(np.int64)
         answer = SHARED_DIRECTION.message(self.name, SERVER, number=ask.number, words=words)
         # What the sum of these words opens to: the party's policy applies to it.
         inner_kind = GRADIENT_NORM.kind if ask.last else DIRECTION.kind
@@ -245,6 +245,10 @@ class SharedParty(Party):
 
         Those of the new directions with all directions come first, and that of the slope with itself last.
         """
+
+    def checks(self, ask: Ask, new: Words) -> Words:
+        """Return words by which the server checks the products, if the level has any; their sum over parties opens."""
+        return np.zeros(0, dtype=np.uint64)
 
     def forget(self) -> None:
         """Delete the shares of directions and all secrets at the end."""

@@ -131,7 +131,7 @@ class SharedServer(Layer):
             inner += np.append(np.matmul(new, self.shares[name].T).ravel(), times(slope[None], slope)) << spare
             sends.append(self.told(name, ask, slope, new))
             self.spent += float((1 + bands) * self.grid.rows * len(slope))
-        self._words = np.concatenate([opened.ravel(), inner])
+        self._words = np.concatenate([opened.ravel(), inner, np.zeros(self.n_checks(ask), dtype=np.uint64)])
         if not ask.last:
             self.trail.extend(ask.number)
         return sends
@@ -150,10 +150,13 @@ class SharedServer(Layer):
         """Open the sums of an exchange once everything of it has arrived, and hand them to the inner server."""
         if self._sum is None or self._waiting is None or not self.crossed_all:
             return ()
-        words, message = self._sum["words"].view(np.uint64) + self._words, self._waiting
+        told, message = self._sum["words"].view(np.uint64), self._waiting
+        words = told + self._words
         bands, rows = self.trail.bands, self.grid.rows
         last = bool(message.integer("last"))
-        size = 0 if last else bands * rows
+        size, end = 0 if last else bands * rows, len(words) - self.n_checks(self.ask(message, 0))
+        self.check_products(told[:size].reshape(-1, rows), told[end:])
+        words = words[:end]
         words[size:] += self.cross(last)
         self._sum, self._words = None, np.zeros(0, dtype=np.uint64)
         scale = self.grid.nu(message["nu"])[1]
@@ -236,6 +239,21 @@ class SharedServer(Layer):
 
     def begin_exchange(self, ask: Ask) -> None:
         """Prepare an exchange."""
+
+    def n_checks(self, ask: Ask) -> int:
+        """Return the number of words by which the products of an exchange are checked."""
+        return 0
+
+    def check_products(self, scores: Words, checks: Words) -> None:
+        """Refuse products that do not fit.
+
+        Parameters
+        ----------
+        scores
+            Sum of the parties' shares of the changes of scores, (bands, rows).
+        checks
+            Sum of the words by which parties vouch for them.
+        """
 
     def dropped(self) -> None:
         """Forget what was kept of the last exchange."""

@@ -14,6 +14,7 @@ from evenhand.privacy.pairwise import Words, stream
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.protected.checking import CHECKS, Sketch
 from evenhand.vertical.protected.messages import CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
 from evenhand.vertical.protected.sharing import crossed
 from evenhand.vertical.subspace.party import Subspace
@@ -57,6 +58,15 @@ class PartySeed:
     def products(self, number: int, size: int) -> Words:
         return self._draw(f"products {number}", size)
 
+    def checked(self) -> tuple[Words, Words]:
+        """(m, CHECKS) each: what hides the party's sketch of its random words, and the dealer's."""
+        return self._draw("checks of the dealer", self._columns, CHECKS), self._draw("checks", self._columns, CHECKS)
+
+    def checks(self, number: int) -> tuple[Words, Words]:
+        """(bands, CHECKS) each: what hides the checks of one exchange."""
+        drawn = self._draw(f"checks {number}", 2, self._bands, CHECKS)
+        return drawn[0], drawn[1]
+
     def _draw(self, label: str, *shape: int) -> Words:
         return stream(self._seed, label, int(np.prod(shape))).reshape(shape)
 
@@ -76,6 +86,14 @@ class ServerSeed:
         drawn = stream(self._seed, f"shares {number} {name}", (1 + self._bands) * columns)
         return drawn.reshape(1 + self._bands, columns)
 
+    def checked(self, name: str, columns: int) -> Words:
+        """(m, CHECKS): what hides the server's sketch of one party's hidden columns."""
+        return stream(self._seed, f"checks {name}", columns * CHECKS).reshape(columns, CHECKS)
+
+    def sketch(self) -> Sketch:
+        """What the parties' words are checked with."""
+        return Sketch(self._seed, "scores", self._rows)
+
 
 class DealerRole(Role):
     """Deals matching random numbers. It has no data, and knows only the numbers of rows, columns and rounds."""
@@ -85,6 +103,7 @@ class DealerRole(Role):
         "_columns": dict[str, int],
         "_asked": Message | None,
         "_number": int,
+        "_checked": bool,
     }
 
     def __init__(self, name: str, terms: VerticalTerms, session: Session) -> None:
@@ -93,7 +112,8 @@ class DealerRole(Role):
         self.rows, self.members = terms.n_rows, terms.passive
         self._seeds = {peer: session.seed(peer, f"triples {terms.digest}") for peer in (SERVER, *self.members)}
         self._columns: dict[str, int] = {}
-        self._masks: dict[str, tuple[Words, Words]] = {}
+        self._masks: dict[str, tuple[Words, Words, Words]] = {}
+        self._checked = False
         self._asked: Message | None = None
         self._number = 0
 
@@ -125,34 +145,45 @@ class DealerRole(Role):
         kept = [int(one) for one in asked["kept"]]
         server = ServerSeed(self._seeds[SERVER], self.rows, self.bands)
         nu = server.nu(number)
-        slopes, directions = [], []
+        slopes, directions, tags, sketch = [], [], [], server.sketch()
+        checks = np.zeros((2, 0 if last else self.bands, CHECKS), dtype=np.uint64)
         scores = np.zeros((0 if last else self.bands, self.rows), dtype=np.uint64)
         products = np.zeros(1 if last else 1 + self.bands**2 * (len(kept) + 1), dtype=np.uint64)
         for name in self.members:
             columns = self._columns[name]
             party = PartySeed(self._seeds[name], columns, self.rows, self.bands)
             if name not in self._masks:
-                self._masks[name] = party.columns(), party.matrix()
-            masks, matrix = self._masks[name]
+                hidden = party.columns()
+                self._masks[name] = hidden, party.matrix(), sketch(hidden)
+            masks, matrix, sketched = self._masks[name]
+            first, second = party.checked()
+            if not self._checked:
+                tags.append((sketched + second).ravel())
             slopes.append(times(masks, nu) - party.slope(number))
             one, other = party.shares(number), server.shares(name, columns, number)
             inner = np.zeros(0, dtype=np.uint64)
             if not last:
                 directions.append(times(matrix, other[0]) - party.directions(number))
-                scores += combine(other[1:], masks) - party.scores(number)
+                drawn = party.scores(number)
+                scores += combine(other[1:], masks) - drawn
+                extra, fresh = party.checks(number)
+                checks[0] += np.matmul(other[1:], first) - extra
+                checks[1] += fresh + np.matmul(one[1:], sketched - server.checked(name, columns)) + sketch(drawn)
                 ones = np.concatenate([party.shares(old)[1:] for old in (*kept, number)])
                 others = np.concatenate([server.shares(name, columns, old)[1:] for old in (*kept, number)])
                 inner = crossed((one[1:], other[1:]), (ones, others)).ravel()
             inner = np.append(inner, crossed((one[:1], other[:1]), (one[:1], other[:1])))
             products += inner - party.products(number, len(inner))
             self.effort += float((1 + self.bands) * columns * self.rows)
+        self._checked = True
         found = {"slopes": slopes, "directions": directions, "scores": [scores.ravel()], "products": [products]}
+        found |= {"checks": [checks.ravel()], "tags": tags}
         body = {key: _joined(parts).view(np.int64) for key, parts in found.items()}
         return CORRECTIONS.message(self.name, SERVER, number=number, **body)
 
     def resumed(self) -> Sends:
         """Wait for everybody to join again: the attempt has new seeds."""
-        self._columns = {}
+        self._columns, self._checked = {}, False
         return ()
 
     def restored(self) -> None:
