@@ -34,7 +34,6 @@ from evenhand.privacy.pairwise import Words, stream
 CHECKS: Final = 41
 """Rows of a sketch: an error is missed with probability 2⁻⁴¹ at most."""
 _BLOCK: Final = 1 << 15
-_LOW: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
 
 
@@ -54,8 +53,9 @@ class Sketch:
         total: Words = np.zeros((len(words), CHECKS), dtype=np.uint64)
         for first in range(0, self.rows, _BLOCK):
             bits = np.unpackbits(self._bits[:, first // 8 : (first + _BLOCK) // 8], axis=1)
-            part = words[:, first : first + _BLOCK]
+            part = np.ascontiguousarray(words[:, first : first + _BLOCK], dtype="<u8")
             chosen = bits[:, : part.shape[1]].T.astype(np.float64)
-            low, high = ((half.astype(np.float64) @ chosen).astype(np.uint64) for half in (part & _LOW, part >> _HALF))
+            halves = part.view("<u4").reshape(*part.shape, 2)
+            low, high = ((halves[..., half].astype(np.float64) @ chosen).astype(np.uint64) for half in (0, 1))
             total += low + (high << _HALF)
         return total

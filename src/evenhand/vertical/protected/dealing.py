@@ -53,6 +53,8 @@ class DealtParty(SharedParty):
         self._seed = session.seed(dealer, f"triples {terms.digest}")
         self._told: Words = np.zeros((0, self.columns), dtype=np.uint64)
         self._tags: Words = np.zeros((0, CHECKS), dtype=np.uint64)
+        # Kept from the beginning of an attempt to its first exchange, so that it is drawn once.
+        self._hiding: Words | None = None
 
     @property
     def _random(self) -> PartySeed:
@@ -73,8 +75,9 @@ class DealtParty(SharedParty):
     def _joining(self) -> Sends:
         """Hide columns and shares behind the seed of this attempt."""
         drawn = self._random
+        self._hiding = drawn.columns()
         words = {
-            "words": self.words - drawn.columns(),
+            "words": self.words - self._hiding,
             "matrix": self.matrix - drawn.matrix(),
             "shares": self.shares - np.concatenate([drawn.shares(number)[1:] for number in self.trail.numbers]),
         }
@@ -91,7 +94,8 @@ class DealtParty(SharedParty):
         self._sketch = Sketch(message["checks"].tobytes(), "triples", self.grid.rows)
         self._own_tags = np.zeros((0, 0), dtype=np.uint64)
         if tags.size:
-            self._tags, self._own_tags = tags, self._sketch(drawn.columns()) + drawn.checked()[0]
+            hiding, self._hiding = drawn.columns() if self._hiding is None else self._hiding, None
+            self._tags, self._own_tags = tags, self._sketch(hiding) + drawn.checked()[0]
         earlier = np.concatenate([self._told, as_words(message["earlier"])])[: bands * len(ask.kept)]
         if len(told) != 1 + (0 if ask.last else bands) or len(earlier) != bands * len(ask.kept):
             raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
@@ -101,7 +105,8 @@ class DealtParty(SharedParty):
             of_slope = of_directions = nothing
         else:
             of_slope = times(self.matrix, told[0]) + drawn.directions(ask.number)
-            of_directions = combine(told[1:], self.words) + drawn.scores(ask.number)
+            self._drawn_scores = drawn.scores(ask.number)
+            of_directions = combine(told[1:], self.words) + self._drawn_scores
         self._told = np.concatenate([earlier, told[1:]])
         self._slope, self._told_new = told[:1], told[1:]
         return self.answer(ask, slope, of_slope, of_directions)
@@ -122,7 +127,7 @@ class DealtParty(SharedParty):
         extra, fresh = drawn.checks(ask.number)
         random = drawn.shares(ask.number)[1:]
         bound = np.matmul(random, self._tags) - np.matmul(self._told_new + new - random, drawn.checked()[1]) - fresh
-        return np.concatenate([(self._sketch(drawn.scores(ask.number)) + extra).ravel(), bound.ravel()])
+        return np.concatenate([(self._sketch(self._drawn_scores) + extra).ravel(), bound.ravel()])
 
     def forget(self) -> None:
         super().forget()

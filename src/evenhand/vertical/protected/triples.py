@@ -149,6 +149,7 @@ class DealerRole(Role):
         checks = np.zeros((2, 0 if last else self.bands, CHECKS), dtype=np.uint64)
         scores = np.zeros((0 if last else self.bands, self.rows), dtype=np.uint64)
         products = np.zeros(1 if last else 1 + self.bands**2 * (len(kept) + 1), dtype=np.uint64)
+        every = np.zeros_like(scores)
         for name in self.members:
             columns = self._columns[name]
             party = PartySeed(self._seeds[name], columns, self.rows, self.bands)
@@ -168,13 +169,15 @@ class DealerRole(Role):
                 scores += combine(other[1:], masks) - drawn
                 extra, fresh = party.checks(number)
                 checks[0] += np.matmul(other[1:], first) - extra
-                checks[1] += fresh + np.matmul(one[1:], sketched - server.checked(name, columns)) + sketch(drawn)
+                checks[1] += fresh + np.matmul(one[1:], sketched - server.checked(name, columns))
+                every += drawn
                 ones = np.concatenate([party.shares(old)[1:] for old in (*kept, number)])
                 others = np.concatenate([server.shares(name, columns, old)[1:] for old in (*kept, number)])
                 inner = crossed((one[1:], other[1:]), (ones, others)).ravel()
             inner = np.append(inner, crossed((one[:1], other[:1]), (one[:1], other[:1])))
             products += inner - party.products(number, len(inner))
             self.effort += float((1 + self.bands) * columns * self.rows)
+        checks[1] += sketch(every)
         self._checked = True
         found = {"slopes": slopes, "directions": directions, "scores": [scores.ravel()], "products": [products]}
         found |= {"checks": [checks.ravel()], "tags": tags}
