@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,8 @@ Names:
 A part (--set, --runs, --rounds, --seed) is written beside the whole page. With --out FOLDER it takes its place among
 the records that FOLDER holds of other sets and seeds, if those were made with the same rounds and settings; --set
 without --runs and --seed is all of a set anew.
+
+`benchmark` runs a grid of methods across clients instead: see `python -m evenhand_reproductions benchmark --help`.
 
 \b
 Examples:
@@ -81,7 +84,13 @@ app.command()(reproduce)
 
 
 def main() -> None:
-    run_command(app)
+    if sys.argv[1:2] == ["benchmark"]:
+        from evenhand_reproductions.benchmark.command import app as benchmark
+
+        sys.argv = sys.argv[:1] + sys.argv[2:]
+        run_command(benchmark)
+    else:
+        run_command(app)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,12 @@ _ENTRIES = (
     Reproduction(
         "vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2.table2", VFB2_SETS
     ),
+    Reproduction(
+        "vfb2-step",
+        "VFB², the paper's own step beside ours",
+        "vfb2.step",
+        ("credit-default", "give-me-some-credit", "a9a"),
+    ),
     Reproduction("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2.fig2", ("synthetic",)),
     Reproduction(
         "vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2.fig3", _STRAGGLER_SETS

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand_reproductions.settings import Meter, Record, Settings
 from evenhand_reproductions.vfb2.figures import draw_speedup
-from evenhand_reproductions.vfb2.problems import VFB2Problem, solve
+from evenhand_reproductions.vfb2.problems import OUR_STEP, VFB2Problem, solve
 from evenhand_reproductions.vfb2.stragglers import lowest
 from evenhand_reproductions.writing import Page, markdown_table, runs_of
 
@@ -159,6 +159,7 @@ def _ran(records: pd.DataFrame) -> list[str]:
     return [
         f"Problem ({EQUATION}), λ = 10⁻⁴, m = {ACTIVE} active parties (one where there is one party), {BATCH} rows in "
         f"a message, γ = {STEP}; {runs_of(records['seed'], 'random run')}.",
+        OUR_STEP,
         f"A synthetic sparse set: {ROWS:,} rows of length {LENGTH:g}, {COLUMNS} columns, "
         f"{ENTRIES} entries drawn in a row; labels of a linear rule with logistic noise.",
         f"Time on the virtual clock until the objective is within {PRECISION:g} of the lowest that L-BFGS finds from "

@@ -119,6 +119,16 @@ def _signs(label: pd.Series, positive: Any) -> Array:
     return np.where(label == positive, 1.0, -1.0)
 
 
+PAPERS_STEP: Final = {"update": "dense", "sampling": "uniform", "batch_size": 1, "growth": False}
+"""The paper's own rule: explicit steps in every column (VFB² Algorithm 3, steps 3-4), rows drawn uniformly (VFB²
+Algorithm 2, step 2), one row a step, whole epochs."""
+OUR_STEP: Final = (
+    "The rule is ours, not the paper's: a step moves only the columns in which a row has entries, takes the "
+    "regulariser implicitly, and draws rows about as often as their norms require; the first epochs are short. "
+    "`vfb2-step` compares it with the paper's explicit step, rows drawn uniformly, one row a step."
+)
+
+
 def solve(
     solver: str,
     parties: Sequence[PartyColumns],

@@ -20,7 +20,7 @@ from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
 from evenhand_reproductions.vfb2.figures import draw_stragglers
-from evenhand_reproductions.vfb2.problems import RIDGE, VFB2Problem, read, solve
+from evenhand_reproductions.vfb2.problems import OUR_STEP, RIDGE, VFB2Problem, read, solve
 from evenhand_reproductions.writing import Page, markdown_table, runs_of
 
 RULES: Final = ("SGD", "SVRG", "SAGA")
@@ -251,6 +251,7 @@ def _ran(records: pd.DataFrame, equation: str) -> list[str]:
         "last. The same γ for both, of the paper's grid 0.5, 0.1, 0.05, ...: that with the lowest loss after all "
         "epochs of an asynchronous run in one loop, or a shorter one as long as the run shown ends lower with it: "
         f"{steps}.",
+        OUR_STEP,
         f"Time is the virtual clock's: on average {SPEED:.0e} multiplications a second, in such shares that every "
         f"party goes through its columns in the same time; {STRAGGLER}, which is active, takes {SLOWER} times as "
         f"long, in both paces. A message is under way for {1e6 * LATENCY:.0f} µs, as with MPI inside a machine.",

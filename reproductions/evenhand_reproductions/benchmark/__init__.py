@@ -1,0 +1,1 @@
+"""A benchmark of methods across clients: one grid, records that merge, and a leaderboard."""

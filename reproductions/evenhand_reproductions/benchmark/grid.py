@@ -1,0 +1,147 @@
+"""The grid: method × data × split × seed under one constraint; each cell is a fit, measured on held-out rows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from evenhand import HorizontalClassifier
+from evenhand.constraints.kinds import KINDS, Constraint
+from evenhand.data import load
+from evenhand.data.public.dataset import Dataset
+from evenhand.errors import EvenhandError, EvenhandWarning, InputError
+from evenhand.metrics import summary
+from evenhand.solvers import HORIZONTAL
+from evenhand_reproductions.benchmark.splits import client_numbers
+from evenhand_reproductions.methods import register_methods
+from evenhand_reproductions.settings import Record
+
+TABLES: Final = ("adult", "compas", "communities-crime", "german", "credit-default", "give-me-some-credit")
+HELD_OUT: Final = 0.3
+"""Share of the rows on which models are measured."""
+METRICS: Final = ("accuracy", "log_loss", "DP", "DFP", "DFN", "equalized_odds", "DEO")
+KEY: Final = ("method", "set", "split", "constraint", "clients", "rounds", "seed")
+"""What makes two records the same cell."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells of a benchmark.
+
+    Attributes
+    ----------
+    methods
+        Solvers by name; empty is all that are registered for linear models.
+    constraint
+        Asked of methods that take constraints; others train without.
+    rounds
+        Rounds of methods with a fixed number; others stop by their own rule.
+    """
+
+    methods: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ("compas",)
+    splits: tuple[str, ...] = ("iid", "sensitive", "both")
+    constraint: str = "equalized-odds"
+    epsilon: float = 0.05
+    measure: str = "error"
+    clients: int = 5
+    rounds: int = 30
+    seeds: tuple[int, ...] = tuple(range(10, 15))
+    source: Path | None = None
+    names: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        register_methods()
+        known = [name for name, one in HORIZONTAL.items() if "linear" in one.models]
+        for name in self.methods:
+            if name not in known:
+                raise InputError(f"there is no method {name!r}; there is {', '.join(known)}")
+        if self.constraint not in KINDS:
+            raise InputError(f"constraint is {self.constraint!r}; choose one of {', '.join(KINDS)}")
+        object.__setattr__(self, "names", self.methods or tuple(known))
+
+    @property
+    def rule(self) -> Constraint:
+        return KINDS[self.constraint](**{"epsilon": self.epsilon, "measure": self.measure})
+
+    @property
+    def asked(self) -> str:
+        """The constraint in words, as records have it."""
+        return f"{self.constraint} {self.epsilon:g} on {self.measure}"
+
+    def cells(self) -> Iterator[Record]:
+        """Yield the key of each cell."""
+        for name, data, split, seed in product(self.names, self.sets, self.splits, self.seeds):
+            values = (name, data, split, self.asked, self.clients, self.rounds, seed)
+            yield dict(zip(KEY, values, strict=True))
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Yield the record of each cell that is not among those done."""
+        known = {key(one) for one in done}
+        for cell in self.cells():
+            if key(cell) not in known:
+                yield {**cell, **self._fit(cell)}
+
+    def _fit(self, cell: Record) -> Record:
+        table = _table(cell["set"], self.source)
+        seed = int(cell["seed"])
+        order = np.random.default_rng(seed).permutation(len(table.frame))
+        held = int(HELD_OUT * len(order))
+        test, train = np.sort(order[:held]), np.sort(order[held:])
+        groups = table.sensitive.iloc[:, 0]
+        # 1 is the positive class, whatever the set calls it.
+        labels = (table.label == table.positive).astype(int)
+        numbers = client_numbers(cell["split"], labels.iloc[train], groups.iloc[train], self.clients, seed)
+        solver = HORIZONTAL[cell["method"]]
+        model = HorizontalClassifier(
+            solver=cell["method"],
+            constraint=self.rule if solver.takes_constraints else None,
+            max_rounds=self.rounds if solver.fixed_rounds else None,
+            random_state=seed,
+        )
+        start = time.process_time()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", EvenhandWarning)
+                model.fit(
+                    table.frame.iloc[train],
+                    labels.iloc[train],
+                    sensitive_features=groups.iloc[train],
+                    clients=np.array([f"client {number:02d}" for number in numbers]),
+                )
+                found = summary(
+                    labels.iloc[test],
+                    model.decision_function(table.frame.iloc[test]),
+                    sensitive_features=groups.iloc[test],
+                )
+        except EvenhandError as error:
+            return {"outcome": f"{type(error).__name__}: {error}", "cpu": time.process_time() - start}
+        return {
+            "outcome": "ended",
+            **{metric: found[metric] for metric in METRICS},
+            "training rounds": int(model.n_iter_),
+            "bytes": int(model.bytes_sent_),
+            "cpu": time.process_time() - start,
+        }
+
+
+def key(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in KEY)
+
+
+def merged(*parts: Sequence[Record]) -> list[Record]:
+    """Return the records of all parts; of the same cell, the last."""
+    return list({key(record): record for part in parts for record in part}.values())
+
+
+@cache
+def _table(name: str, source: Path | None) -> Dataset:
+    return load(name, source=source)
