@@ -178,11 +178,9 @@ def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp
     assert ends["server"]["quality"]["train"]["accuracy"] > 0.5
 
 
-@pytest.mark.parametrize(("level", "loss"), [("dealer", 0.2)])
+@pytest.mark.parametrize(("level", "loss"), [("dealer", 0.2), ("encrypted", 0.0)])
 def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float, tmp_path: Path) -> None:
     """Towns are few enough for the guards; the dealer is an organisation of its own, without a table."""
-    if level == "encrypted":
-        pytest.importorskip("tenseal")
     job = {"solver": "subspace", "max_rounds": 4, "tol": 0.0, "protection": level, "constraint": FAIR}
     paths = write_shops(tmp_path, job)
     network = Network(loss)

@@ -119,8 +119,6 @@ def assert_announced(paths: dict[str, Path], folder: Path) -> set[str]:
 def test_parties_are_told_of_every_message(job: dict[str, Any], active: tuple[str, ...], tmp_path: Path) -> None:
     if job["solver"] == "trees":
         pytest.importorskip("lightgbm")
-    if job.get("protection") == "encrypted":
-        pytest.importorskip("tenseal")
     paths = write_shops(tmp_path, job, active)
     if "label_privacy" in job:
         for file in (paths["bank"], paths["together"]):

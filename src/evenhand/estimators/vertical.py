@@ -70,8 +70,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.
         ``"masked"`` or ``Masked()``: during training the server receives sums over the passive parties.
         ``Dealer()``: passive parties hold their weights in shares with the server and learn nothing of labels, with the
-        help of a third party that has no data. ``Encrypted(allow_experimental=True)``: the same under encryption,
-        without a third party (extra ``encrypted``). Levels that need the flag are known to break (docs/privacy.md).
+        help of a third party that has no data. ``Encrypted()``: the same by encryption, without a third party. With
+        ``weights="party"`` both need ``allow_experimental=True`` (docs/privacy.md).
         ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
     label_privacy
         A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss

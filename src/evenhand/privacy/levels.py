@@ -43,7 +43,9 @@ class Dealer:
 
 @dataclass(frozen=True)
 class Encrypted:
-    """The same without a third party, under encryption. No solver takes it at present. Vertical only.
+    """Passive parties hold their weights in shares, by encryption between each of them and the label holder.
+
+    No third party is needed. Vertical only.
 
     Parameters
     ----------

@@ -142,7 +142,6 @@ EXPERIMENTAL: Final[Mapping[str, str]] = {
         "a party's own weights tell it what any model tells of its labels, and two runs that differ by one person tell "
         "that person's label"
     ),
-    "encrypted": "it is not yet built on shared weights, and no solver takes it at present",
 }
 """What needs ``allow_experimental``, and the known attack on it. An entry goes when its attack fails."""
 

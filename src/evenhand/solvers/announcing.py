@@ -85,8 +85,8 @@ def _shared_scores(terms: VerticalTerms) -> tuple[Vocabulary, ...]:
     """Return the messages that score rows where weights stay in shares."""
     if not terms.shares_weights:
         return ()
-    products = (protected.SCORE_TRIPLES,) if terms.dealer is not None else ()
-    return protected.SCORE_SHARES, *products
+    products = protected.SCORE_TRIPLES if terms.dealer is not None else protected.SCORE_CIPHERTEXTS
+    return protected.SCORE_SHARES, products
 
 
 def vocabularies() -> list[Vocabulary]:
@@ -104,6 +104,7 @@ def vocabularies() -> list[Vocabulary]:
             protected.TRIPLES,
             protected.SCORE_TRIPLES,
             protected.CIPHERTEXTS,
+            protected.SCORE_CIPHERTEXTS,
             finishing.VOCABULARY,
         ),
         *(one.vocabulary for one in solvers if one.split == "horizontal"),

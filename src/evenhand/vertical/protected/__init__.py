@@ -5,7 +5,8 @@ messages of the inner role before they are sent, and opens received messages bef
 
 - `masking.py`: the server learns sums over the passive parties, and nothing of a single one. The solver sees one party.
 - `sharing.py`: on shared weights a passive party learns nothing of the labels. Products come by Beaver triples of a
-  dealer (`dealing.py`). `trail.py` has the public part: which combination of directions the weights are.
+  dealer (`dealing.py`) or by encryption (`encrypting.py`). `trail.py` has the public part: which combination of
+  directions the weights are.
 - `guarding.py` refuses columns that no protection can hide.
 - `build.py` builds roles by the terms.
 """

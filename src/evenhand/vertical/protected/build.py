@@ -23,14 +23,14 @@ from evenhand.vertical.protected.dealt_scores import DealtScoreParty, DealtScore
 from evenhand.vertical.protected.guarding import check_columns
 from evenhand.vertical.protected.layer import Layer
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
-from evenhand.vertical.protected.messages import CLOSING, SCORE_SHARES, SCORE_TRIPLES
+from evenhand.vertical.protected.messages import CLOSING, SCORE_CIPHERTEXTS, SCORE_SHARES, SCORE_TRIPLES
 from evenhand.vertical.protected.scoring import shares_of
 from evenhand.vertical.protected.sharing_server import SharedServer
 from evenhand.vertical.protected.triples import DealerRole
 from evenhand.vertical.server import Server
 
 _TOGETHER: Final = "together"
-_SCORING: Final = Vocabulary(*SCORING, *CLOSING, *SCORE_SHARES, *SCORE_TRIPLES)
+_SCORING: Final = Vocabulary(*SCORING, *CLOSING, *SCORE_SHARES, *SCORE_TRIPLES, *SCORE_CIPHERTEXTS)
 
 
 def protected_server(terms: VerticalTerms, own: ServerData, solver: Solver[Server, Party]) -> Role:
@@ -41,6 +41,11 @@ def protected_server(terms: VerticalTerms, own: ServerData, solver: Solver[Serve
     inner: Role = solver.server(replace(terms, participants={holder: "active", together: "passive"}), own)
     if terms.job.protection == "dealer":
         inner = DealtServer(inner, terms, together, _dealer_of(terms), session)
+    elif terms.job.protection == "encrypted":
+        # Loads the compiler, which takes a second.
+        from evenhand.vertical.protected.encrypting import EncryptedServer
+
+        inner = EncryptedServer(inner, terms, together, session)
     return TogetherServer(inner, members, together, session)
 
 
@@ -52,8 +57,16 @@ def protected_party(terms: VerticalTerms, name: str, own: PartyData, solver: Sol
         inner = solver.participant(terms, name, own)
     else:
         check_columns(name, own.matrix)
-        inner = DealtParty(terms, name, own, _dealer_of(terms), session)
+        inner = _shared_party(terms, name, own, session)
     return MaskedParty(inner, terms.passive, session, terms.digest)
+
+
+def _shared_party(terms: VerticalTerms, name: str, own: PartyData, session: Session) -> Role:
+    if terms.job.protection == "dealer":
+        return DealtParty(terms, name, own, _dealer_of(terms), session)
+    from evenhand.vertical.protected.encrypting import EncryptedParty
+
+    return EncryptedParty(terms, name, own, session)
 
 
 def scoring_server(
@@ -74,15 +87,23 @@ def scoring_server(
     """
     members = _summed(terms)
     alone = [name for name in terms.names if name not in members]
-    inner: Role = ScoreServer((*alone, _together(terms)), rows)
+    inner: ScoreServer | Layer = ScoreServer((*alone, _together(terms)), rows)
     keys = _session_of(SERVER, session)
-    if terms.shares_weights:
-        own = shares_of(shares or {}, terms.passive)
-        assert isinstance(inner, ScoreServer)
-        inner = DealtScoreServer(inner, own, _together(terms), _dealer_of(terms), keys, _scores(terms, batch))
+    if terms.shares_weights and isinstance(inner, ScoreServer):
+        inner = _shared_scores(inner, terms, shares_of(shares or {}, terms.passive), keys, _scores(terms, batch))
     role = TogetherServer(inner, members, _together(terms), keys, CLOSING)
     role.vocabulary = _SCORING
     return role
+
+
+def _shared_scores(
+    scores: ScoreServer, terms: VerticalTerms, own: Mapping[str, WeightShare], keys: Session, context: str
+) -> Layer:
+    if terms.job.protection == "dealer":
+        return DealtScoreServer(scores, own, _together(terms), _dealer_of(terms), keys, context)
+    from evenhand.vertical.protected.encrypted_scores import EncryptedScoreServer
+
+    return EncryptedScoreServer(scores, own, _together(terms), keys, context)
 
 
 def scoring_party(
@@ -91,7 +112,11 @@ def scoring_party(
     """Return a party's role in scoring common rows: a party that is summed sends its scores, or share, masked."""
     keys, context = _session_of(name, session), _scores(terms, batch)
     inner: Role
-    if isinstance(model, WeightShare):
+    if isinstance(model, WeightShare) and terms.job.protection == "encrypted":
+        from evenhand.vertical.protected.encrypted_scores import EncryptedScoreParty
+
+        inner = EncryptedScoreParty(name, model, matrix, keys, context)
+    elif isinstance(model, WeightShare):
         inner = DealtScoreParty(name, model, matrix, _dealer_of(terms), keys, context)
     else:
         inner = ScoreParty(name, model.predict(matrix))

@@ -195,48 +195,79 @@ SCORE_CORRECTIONS = Schema(
         "words."
     ),
 )
-ENCRYPTION_KEY = Schema(
-    "encryption-key",
-    {"context": Field("u1", (None,))},
-    direction=Direction("server", "passive party"),
-    reveals="Nothing: the public key for the encryption of ν; the secret key stays with the server.",
+POLYNOMIALS = Field("i8", (None, 4, 2048))
+"""Polynomials of a ciphertext: four residues for each of 4096 coefficients, two residues in a word."""
+QUESTION = {"seed": Field("u1", (32,)), "key": Field("i8", (4, 2048)), "polynomials": POLYNOMIALS}
+"""Encrypted vectors: see `privacy/lattice.py`."""
+ANSWER = {"polynomials": POLYNOMIALS, "places": WORDS}
+COLUMN_COUNT = Schema(
+    "column-count",
+    {"columns": INTEGER},
+    direction=Direction("passive party", "server"),
+    reveals="To the server: the number of columns of the party.",
 )
-ENCRYPTED_DERIVATIVE = Schema(
-    "encrypted-derivative",
-    {
-        "round": INTEGER,
-        "last": INTEGER,
-        "step": Field("f8"),
-        "number": INTEGER,
-        "scale": INTEGER,
-        "ciphertexts": Field("u1", (None,)),
-        "lengths": WORDS,
-    },
+ENCRYPTED_WORDS = Schema(
+    "encrypted-words",
+    {"session": INTEGER, "number": INTEGER, "last": INTEGER} | QUESTION,
     direction=Direction("server", "passive party"),
     reveals=(
-        "ν under BFV encryption, to a passive party, and a power of two that bounds the size of ν. Nothing "
-        "else without the server's secret key."
+        "To a passive party: random words under encryption, and the public key of a secret that the server uses for "
+        "this message only. They do not depend on labels. The party cannot read them."
     ),
-    coverage=Coverage(from_labels=True),
+    most=REPEATABLE,
 )
 ENCRYPTED_PRODUCTS = Schema(
     "encrypted-products",
-    {"number": INTEGER, "ciphertexts": Field("u1", (None,)), "lengths": WORDS},
+    {"number": INTEGER} | ANSWER,
     direction=Direction("passive party", "server"),
     reveals=(
-        "X_kᵀν by slots behind uniform masks, under encryption; decrypted, it is uniform. The noise of the "
-        "ciphertexts depends on X_k, and nothing drowns that dependence: the server can compute columns from "
-        "it (see the known weaknesses in privacy.md)."
+        "To the server: products of the party's columns with the server's random words, plus random numbers that "
+        "are uniform modulo the ciphertext's modulus. Decrypted, it is uniform, noise included; the other half of the "
+        "ciphertext cannot be told from a uniform one (ring learning with errors). This holds for every question that "
+        "the server may ask."
     ),
+    most=REPEATABLE,
 )
-BLINDED_SUMS = Schema(
-    "blinded-sums",
-    {"number": INTEGER, "words": Field("i8", ("columns",))},
+BLINDED_DERIVATIVE = Schema(
+    "blinded-derivative",
+    ASK | {"nu": Field("i8", ("rows",)), "shares": Field("i8", (None, "columns"))} | QUESTION,
     direction=Direction("server", "passive party"),
     reveals=(
-        "The sums of the slots, to the party whose masks are in them: X_kᵀν, one number for each of its "
-        "columns. The sums of sparse columns can reveal labels, also of columns that pass the guards: see the "
-        "known weaknesses in privacy.md."
+        "To a passive party: ν, and the server's shares of the party's slope and directions, each minus random words "
+        "that only the server knows, and the same shares under encryption. Uniform words: they reveal nothing of "
+        "labels. In the clear are the round, and two powers of two: a bound on the size of ν, and the length of "
+        "directions."
+    ),
+    coverage=Coverage(from_labels=True),
+    most=REPEATABLE,
+)
+ENCRYPTED_INNER_PRODUCTS = Schema(
+    "encrypted-inner-products",
+    {"number": INTEGER} | ANSWER,
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "To the server: inner products of the party's shares with its own, plus uniform random numbers, under "
+        "encryption. Decrypted, it is uniform, noise included."
+    ),
+    most=REPEATABLE,
+)
+ENCRYPTED_WEIGHTS = Schema(
+    "encrypted-weights",
+    QUESTION,
+    direction=Direction("server", "passive party"),
+    reveals=(
+        "To a passive party: the server's share of the party's weights under encryption, and the public key of a "
+        "secret that the server uses for this message only. The party cannot read it."
+    ),
+    coverage=Coverage(from_labels=True),
+)
+ENCRYPTED_SCORES = Schema(
+    "encrypted-scores",
+    ANSWER,
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "To the server: products of the rows to score with its share of the weights, plus uniform random numbers, "
+        "under encryption. Decrypted, it is uniform, noise included."
     ),
 )
 
@@ -258,6 +289,17 @@ TRIPLES = Vocabulary(
     title="Vertical: products with a dealer",
 )
 CIPHERTEXTS = Vocabulary(
-    ENCRYPTION_KEY, ENCRYPTED_DERIVATIVE, ENCRYPTED_PRODUCTS, BLINDED_SUMS, title="Vertical: encrypted products"
+    COLUMN_COUNT,
+    ENCRYPTED_WORDS,
+    ENCRYPTED_PRODUCTS,
+    BLINDED_DERIVATIVE,
+    ENCRYPTED_INNER_PRODUCTS,
+    title="Vertical: encrypted products",
 )
-VOCABULARY = Vocabulary(*MASKS, *CLOSING, *SHARES, *OWN_WEIGHTS, *SCORE_SHARES, *TRIPLES, *SCORE_TRIPLES, *CIPHERTEXTS)
+SCORE_CIPHERTEXTS = Vocabulary(
+    ENCRYPTED_WEIGHTS, ENCRYPTED_SCORES, title="After training: scores by encrypted products"
+)
+VOCABULARY = Vocabulary(
+    *(*MASKS, *CLOSING, *SHARES, *OWN_WEIGHTS, *SCORE_SHARES),
+    *(*TRIPLES, *SCORE_TRIPLES, *CIPHERTEXTS, *SCORE_CIPHERTEXTS),
+)

@@ -38,7 +38,7 @@ SOLVER = Solver(
     takes_weights=True,
     models=("linear",),
     tol=1e-3,
-    protections=("none", "masked", "dealer"),
+    protections=("none", "masked", "dealer", "encrypted"),
     masked_by_default=True,
     takes_label_privacy=True,
 )

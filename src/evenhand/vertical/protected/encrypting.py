@@ -1,0 +1,367 @@
+"""Shares of products by encryption, without a third party (`privacy/lattice.py`).
+
+An exchange has two questions and two answers. The server first encrypts random words b₁, b₂, b₃, one vector for each
+product. The party multiplies them with its matrices and covers the results, so that each of the two has a share of
+
+    X_kᵀb₁,    −H⁻¹b₂,    X_k b₃.
+
+Then the server sends ν, its share of the slope and its shares of the directions, each minus its random words. The party
+multiplies these differences in the clear and adds them to its shares. With the same message the server encrypts its
+shares themselves, and the party answers with covered inner products of its shares and the server's.
+
+Random words are used for one number of an exchange only, and each question has a secret key and randomness of its own.
+A resumed run has a new session, and so new words and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy import lattice, rings
+from evenhand.privacy.fixed_products import combine, times
+from evenhand.privacy.key_exchange import Session
+from evenhand.privacy.lattice import Key, Packing, Pair, Question
+from evenhand.privacy.pairwise import Words, stream
+from evenhand.privacy.rings import Residues
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, Role, Sends
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.problem import PartyData
+from evenhand.vertical.protected.messages import (
+    BLINDED_DERIVATIVE,
+    CIPHERTEXTS,
+    COLUMN_COUNT,
+    ENCRYPTED_INNER_PRODUCTS,
+    ENCRYPTED_PRODUCTS,
+    ENCRYPTED_WORDS,
+)
+from evenhand.vertical.protected.sharing import MOST_COLUMNS, Ask, SharedParty
+from evenhand.vertical.protected.sharing_server import SharedServer
+
+LIMB: Final = 22
+"""Bits of the two parts that shares are multiplied in, so that noise stays small. Cut shares have at most 43."""
+NO_WORDS: Final[Words] = np.zeros(0, dtype=np.uint64)
+
+
+def product_packings(columns: int, rows: int, bands: int, last: bool) -> list[Packing]:
+    """Return the packings of X_kᵀν, −H⁻¹w and X_k d, one for each vector of the server."""
+    slope = Packing.of(columns, rows)
+    if last:
+        return [slope]
+    return [slope, Packing.of(bands * columns, columns), *[Packing.of(rows, columns)] * bands]
+
+
+def inner_packings(columns: int, vectors: int) -> tuple[Packing, Packing]:
+    """Return the packings of inner products with all directions, and of that of the slope with itself."""
+    return Packing.of(max(vectors, 1), columns), Packing.of(1, columns)
+
+
+def limbs(words: Words) -> list[Words]:
+    """Return x₀ and x₁ with x = x₀ + 2²²·x₁, both small, as words."""
+    whole, half = words.view(np.int64), 1 << (LIMB - 1)
+    low = ((whole + half) & ((1 << LIMB) - 1)) - half
+    return [low.view(np.uint64), ((whole - low) >> LIMB).view(np.uint64)]
+
+
+def lifted(words: Words) -> list[Words]:
+    """Return x and 2²²·x, which the two limbs are multiplied with."""
+    return [words, words << np.uint64(LIMB)]
+
+
+def _context(terms: VerticalTerms, session: Session) -> str:
+    return f"{terms.digest} {session.tag}"
+
+
+class EncryptedParty(SharedParty):
+    """Multiplies what it cannot read with its columns, and covers every answer with uniform numbers.
+
+    Attributes
+    ----------
+    _held
+        The party's shares of the products with random words, from the answer until ν is asked about.
+    """
+
+    state_fields: ClassVar = {"_question": int, "_held": Words}
+
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData, session: Session) -> None:
+        super().__init__(terms, name, own, CIPHERTEXTS)
+        self._context, self._tag = f"{_context(terms, session)} {name}", session.tag
+        self._question = 0
+        self._held: Words = NO_WORDS
+
+    def start(self) -> Sends:
+        return [COLUMN_COUNT.message(self.name, SERVER, columns=self.columns), *super().start()]
+
+    def resumed(self) -> Sends:
+        self._held = NO_WORDS
+        return [COLUMN_COUNT.message(self.name, SERVER, columns=self.columns), *super().resumed()]
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == ENCRYPTED_WORDS.kind:
+            return self._multiply(message)
+        if message.kind == BLINDED_DERIVATIVE.kind:
+            return self._complete(message)
+        return super().handle(message)
+
+    def _packings(self, last: bool) -> list[Packing]:
+        return product_packings(self.columns, self.grid.rows, self.trail.bands, last)
+
+    @cached_property
+    def _matrices(self) -> list[Residues]:
+        """X_kᵀ, −H⁻¹ and X_k in polynomials."""
+        given = (self.words, self.matrix, self.words.T)
+        return [one.matrix(words) for one, words in zip(self._packings(False), given, strict=False)]
+
+    def _multiply(self, message: Message) -> Sends:
+        """Answer about random words. A number is answered once, and no other is while it is open."""
+        number, last = message.integer("number"), bool(message.integer("last"))
+        if message.integer("session") != self._tag:
+            # The server wrote it before it was resumed. It asks again under the keys of this attempt.
+            return ()
+        if self.done or len(self._held) or number <= max(self._question, self.number):
+            raise ProtocolError(f"{self.name} answers no question {number} at this point; it is refused")
+        packings = self._packings(last)
+        asked = Question.read(message, sum(one.chunks for one in packings), f"{self._context} words {number}")
+        covered = []
+        for place, (packing, vector) in enumerate(
+            zip(packings, asked.parts([one.chunks for one in packings]), strict=True)
+        ):
+            matrix = self._matrices[min(place, 2)]
+            covered.append(lattice.cover(packing, lattice.times_both(matrix, vector), asked.public))
+            self.effort += float(2 * matrix.size)
+        self._question, self._held = number, np.concatenate([share for _, _, share in covered])
+        answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
+        return [ENCRYPTED_PRODUCTS.message(self.name, SERVER, number=number, **answers)]
+
+    def _complete(self, message: Message) -> Sends:
+        ask, bands, told = self.asked(message), self.trail.bands, message["shares"].view(np.uint64)
+        ends = np.cumsum([one.rows for one in self._packings(bool(ask.last))])
+        if ask.number != self._question or len(self._held) != ends[-1]:
+            raise ProtocolError(f"{self.name} has answered no question {ask.number}; the message is refused")
+        if len(told) != 1 + (0 if ask.last else bands):
+            raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
+        vectors = 0 if ask.last else bands * (len(ask.kept) + 1)
+        self._inner = Question.read(message, _inner_count(self.columns, bands, vectors), self._inner_context(ask))
+        held = np.split(self._held, ends[:-1])
+        self._held = NO_WORDS
+        slope = times(self.words, message["nu"].view(np.uint64)) + held[0]
+        of_slope = of_directions = NO_WORDS
+        if not ask.last:
+            of_slope = times(self.matrix, told[0]) + held[1]
+            of_directions = combine(told[1:], self.words) + np.stack(held[2:])
+        return self.answer(ask, slope, of_slope, of_directions)
+
+    def _inner_context(self, ask: Ask) -> str:
+        return f"{self._context} inner {ask.number}"
+
+    def cross(self, ask: Ask, slope: Words, new: Words, every: Words) -> tuple[Words, Sends]:
+        """Multiply the server's encrypted shares with this party's, in two limbs."""
+        asked, covered = self._inner, []
+        whole, single = inner_packings(self.columns, len(every) if len(new) else 0)
+        parts = iter(asked.parts(_inner_sizes(self.columns, len(new), len(every))))
+        if len(new):
+            matrices = [_grouped(next(parts), whole) for _ in range(2)]
+            own = [whole.matrix(one) for one in limbs(every)]
+            for one in new:
+                vectors = [lattice.clear(whole.lay_vector(part)) for part in limbs(one)]
+                terms = [
+                    *(
+                        lattice.times_both(mine, theirs)
+                        for mine, theirs in zip(own, (next(parts), next(parts)), strict=True)
+                    ),
+                    *(_both_of(theirs, mine) for theirs, mine in zip(matrices, vectors, strict=True)),
+                ]
+                covered.append(lattice.cover(whole, _total(terms), asked.public))
+        twice = limbs(slope << np.uint64(1))
+        terms = [lattice.times_both(single.matrix(one), next(parts)) for one in twice]
+        covered.append(lattice.cover(single, _total(terms), asked.public))
+        answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
+        sent = ENCRYPTED_INNER_PRODUCTS.message(self.name, SERVER, number=ask.number, **answers)
+        return np.concatenate([share for _, _, share in covered]), [sent]
+
+    def forget(self) -> None:
+        super().forget()
+        self._held = NO_WORDS
+
+
+def _both_of(matrix: Pair, vector: Residues) -> Pair:
+    return lattice.times(matrix[0], vector), lattice.times(matrix[1], vector)
+
+
+def _grouped(pair: Pair, packing: Packing) -> Pair:
+    shape = packing.groups, packing.chunks, *pair[0].shape[1:]
+    return pair[0].reshape(shape), pair[1].reshape(shape)
+
+
+def _total(terms: Sequence[Pair]) -> Pair:
+    first, second = terms[0]
+    for one, other in terms[1:]:
+        first, second = rings.added(first, one), rings.added(second, other)
+    return first, second
+
+
+def _inner_sizes(columns: int, new: int, every: int) -> list[int]:
+    """Return the numbers of polynomials: all shares, each new one, and the slope, each for both limbs."""
+    whole, single = inner_packings(columns, every if new else 0)
+    directions = [whole.groups * whole.chunks] * 2 + [whole.chunks] * (2 * new) if new else []
+    return [*directions, single.chunks, single.chunks]
+
+
+def _inner_count(columns: int, bands: int, vectors: int) -> int:
+    return sum(_inner_sizes(columns, bands if vectors else 0, vectors))
+
+
+class EncryptedServer(SharedServer):
+    """Encrypts random words, and sends ν and its shares minus these words.
+
+    Attributes
+    ----------
+    _counts
+        Numbers of columns of the parties that have joined this attempt.
+    _answers, _crossed
+        What parties have answered in this exchange, about random words and about shares.
+    """
+
+    state_fields: ClassVar = {
+        "_counts": dict[str, int],
+        "_answers": dict[str, Message],
+        "_crossed": dict[str, Message],
+    }
+
+    def __init__(self, inner: Role, terms: VerticalTerms, together: str, session: Session) -> None:
+        super().__init__(inner, terms, together, CIPHERTEXTS)
+        self._context, self._tag = _context(terms, session), session.tag
+        self._secret = session.secret(f"products {terms.digest}")
+        self._counts: dict[str, int] = {}
+        self._answers: dict[str, Message] = {}
+        self._crossed: dict[str, Message] = {}
+        self._found: dict[str, list[Words]] = {}
+
+    def resumed(self) -> Sends:
+        # A question that the last attempt left behind is under its keys: parties ignore it, and get another.
+        self._counts, self._answers, self.number = {}, {}, self.number + 1
+        return super().resumed()
+
+    def take(self, message: Message) -> Sends:
+        sender, kind = message.sender, message.kind
+        if kind == COLUMN_COUNT.kind and sender in self.members and (self.done or sender not in self._counts):
+            return self._join(sender, message.integer("columns"))
+        current = sender in self._counts and message.kind != COLUMN_COUNT.kind and self._is_current(message)
+        if kind == ENCRYPTED_PRODUCTS.kind and current and sender not in self._answers and not len(self._words):
+            lattice.read_answers(message, self._packings(sender))
+            self._answers[sender] = message
+            return self.proceed()
+        if kind == ENCRYPTED_INNER_PRODUCTS.kind and current and sender not in self._crossed and len(self._words):
+            lattice.read_answers(message, self._inner_packings(sender))
+            self._crossed[sender] = message
+            return self.open()
+        return super().take(message)
+
+    def _is_current(self, message: Message) -> bool:
+        return self._waiting is not None and message.integer("number") == self.number
+
+    def _join(self, sender: str, columns: int) -> Sends:
+        if self.done:
+            # A party that was resumed for the last messages only.
+            return ()
+        if not 0 < columns <= MOST_COLUMNS:
+            raise ProtocolError(f"{sender} has {columns} columns; the message is refused")
+        self._counts[sender] = columns
+        self.shares.setdefault(sender, np.zeros((self.trail.bands, columns), dtype=np.uint64))
+        if self.shares[sender].shape[1] != columns:
+            raise ProtocolError(f"{sender} has another number of columns than before; the message is refused")
+        return [self._asked(sender)] if self._waiting is not None else ()
+
+    @property
+    def _last(self) -> bool:
+        return self._waiting is not None and bool(self._waiting.integer("last"))
+
+    def _packings(self, name: str) -> list[Packing]:
+        return product_packings(self._counts[name], self.grid.rows, self.trail.bands, self._last)
+
+    def _inner_packings(self, name: str) -> list[Packing]:
+        whole, single = inner_packings(self._counts[name], len(self.shares[name]))
+        return [single] if self._last else [*[whole] * self.trail.bands, single]
+
+    def _key(self, name: str, purpose: str) -> Key:
+        return Key(stream(self._secret, f"key {purpose} {self.number} {name}", 4).tobytes())
+
+    def _random(self, name: str, place: int, size: int) -> Words:
+        return stream(self._secret, f"words {place} {self.number} {name}", size)
+
+    def _asked(self, name: str) -> Message:
+        coefficients = [
+            one.lay_vector(self._random(name, place, one.columns)) for place, one in enumerate(self._packings(name))
+        ]
+        context = f"{self._context} {name} words {self.number}"
+        body = Question.asked(self._key(name, "words"), np.concatenate(coefficients), context)
+        heads = {"session": self._tag, "number": self.number, "last": int(self._last)}
+        return ENCRYPTED_WORDS.message(SERVER, name, **heads, **body)
+
+    def request(self) -> Sends:
+        self._answers, self._crossed = {}, {}
+        return [self._asked(name) for name in self.members if name in self._counts]
+
+    @property
+    def ready(self) -> bool:
+        return len(self._answers) == len(self.members)
+
+    def begin_exchange(self, ask: Ask) -> None:
+        for name in self.members:
+            key, packings = self._key(name, "words"), self._packings(name)
+            answers = lattice.read_answers(self._answers[name], packings)
+            self._found[name] = [
+                key.share(packing, c0, c1) for packing, (c0, c1) in zip(packings, answers, strict=True)
+            ]
+            self.spent += float(sum(c1.size for _, c1 in answers))
+        self._answers = {}
+
+    def slope_share(self, name: str, ask: Ask, nu: Words) -> Words:
+        self._nu = nu
+        return self._found[name][0]
+
+    def direction_share(self, name: str, ask: Ask, slope: Words) -> Words:
+        return self._found[name][1]
+
+    def scores_share(self, name: str, ask: Ask, new: Words) -> Words:
+        return np.stack(self._found[name][2:])
+
+    def told(self, name: str, ask: Ask, slope: Words, new: Words) -> Message:
+        del self._found[name]
+        hidden = [one - self._random(name, place, len(one)) for place, one in enumerate([self._nu, slope, *new])]
+        body = {"nu": hidden[0].view(np.int64), "shares": np.stack(hidden[1:]).view(np.int64)}
+        every = self.shares[name]
+        whole, single = inner_packings(len(slope), len(every))
+        parts = []
+        if len(new):
+            parts += [whole.lay_matrix(one) for one in lifted(every)]
+            parts += [whole.lay_vector(part) for one in new for part in lifted(one)]
+        parts += [single.lay_vector(part) for part in lifted(slope)]
+        context = f"{self._context} {name} inner {self.number}"
+        question = Question.asked(self._key(name, "inner"), np.concatenate(parts), context)
+        return BLINDED_DERIVATIVE.message(SERVER, name, **ask.fields(), **body, **question)
+
+    @property
+    def crossed_all(self) -> bool:
+        return len(self._crossed) == len(self.members)
+
+    def cross(self, last: bool) -> Words:
+        total = np.zeros(1, dtype=np.uint64)
+        for name in self.members:
+            key, packings = self._key(name, "inner"), self._inner_packings(name)
+            answers = lattice.read_answers(self._crossed[name], packings)
+            found = [key.share(packing, c0, c1) for packing, (c0, c1) in zip(packings, answers, strict=True)]
+            total = total + np.concatenate(found)
+        self._crossed = {}
+        return total
+
+    def ended(self) -> Sends:
+        sends = super().ended()
+        self._secret = b""
+        self._answers, self._crossed, self._counts = {}, {}, {}
+        return sends
