@@ -6,6 +6,7 @@ columns; those *to the stop* are of runs at the default tolerance. *Time* is tha
 tolerance: unprotected, in sums, on shared weights without random words (the plain run in fixed point), with a dealer
 but without the checks of its products, with a dealer, and encrypted; process time, taken in turns in one process, where
 the work of all parties adds up. Categories of fewer than five rows are left out there, as the guards ask.
+*Noise* is that of encrypted products, against the room that it has.
 
     python benchmarks/protection.py [--source FOLDER]
 """
@@ -88,7 +89,7 @@ def stops(console: Console, source: Path | None) -> None:
 
 
 PLAIN, UNCHECKED = "dealer, in the clear", "dealer, unchecked"
-WAYS = ("none", "masked", PLAIN, UNCHECKED, "dealer")
+WAYS = ("none", "masked", PLAIN, UNCHECKED, "dealer", "encrypted")
 
 
 def times(console: Console, source: Path | None, repeats: int = 3) -> None:
@@ -96,8 +97,10 @@ def times(console: Console, source: Path | None, repeats: int = 3) -> None:
     given = without_rare(problem("adult", source, SEEDS[0]))
     taken: dict[str, list[float]] = {way: [] for way in WAYS}
     bytes_sent, count, objective = {}, {}, {}
-    for _ in range(repeats):
+    for turn in range(repeats):
         for way in WAYS:
+            if way == "encrypted" and turn:
+                continue
             level: Any = way.partition(",")[0]
             held = Holdings.of(job_with(level, tol=1e-3), given.parties, given.labels, given.sensitive)
             begun = time.process_time()
@@ -142,6 +145,28 @@ def _no_sketch(_: Sketch, words: Words) -> Words:
     return np.zeros((len(words), CHECKS), dtype=np.uint64)
 
 
+def noise(console: Console, source: Path | None) -> None:
+    """Noise of encrypted products on Adult, at the party where it is largest, against the room that it has."""
+    from evenhand.privacy.lattice import DELTA_BITS
+    from evenhand.vertical.protected.encrypting import EncryptedParty, product_packings
+
+    given = without_rare(problem("adult", source, SEEDS[0]))
+    held = Holdings.of(job_with("encrypted"), given.parties, given.labels, given.sensitive)
+    parties = [one.inner for one in held.roles()[1] if isinstance(getattr(one, "inner", None), EncryptedParty)]
+    table = Table("product", "columns", "asked", "answered", "noise (bits)", "room (bits)", "off by one unit, at most")
+    for place, name in enumerate(("Xᵀb", "H⁻¹b", "Xb")):
+        found = []
+        for party in parties:
+            packing = product_packings(party.columns, party.grid.rows, party.trail.bands, False)[place]
+            matrix = (party.words, party.matrix, party.words.T)[place]
+            found.append((packing.noise_bits(matrix), party.columns, packing.chunks, packing.groups))
+        bits, columns, asked, answered = max(found)
+        odds = f"{2.0 ** (bits + 3 - DELTA_BITS):.1e}"
+        table.add_row(name, str(columns), str(asked), str(answered), f"{bits:.1f}", f"{DELTA_BITS:.1f}", odds)
+    console.print(table)
+    console.print("Noise is a standard deviation; the last column counts eight of them. Asked and answered: polynomials")
+
+
 def without_rare(given: Problem) -> Problem:
     """Columns of a category that few rows have, left out."""
     parties = []
@@ -157,6 +182,7 @@ def main() -> None:
     rounds(console, source)
     stops(console, source)
     times(console, source)
+    noise(console, source)
 
 
 if __name__ == "__main__":
