@@ -164,7 +164,9 @@ def noise(console: Console, source: Path | None) -> None:
         odds = f"{2.0 ** (bits + 3 - DELTA_BITS):.1e}"
         table.add_row(name, str(columns), str(asked), str(answered), f"{bits:.1f}", f"{DELTA_BITS:.1f}", odds)
     console.print(table)
-    console.print("Noise is a standard deviation; the last column counts eight of them. Asked and answered: polynomials")
+    console.print(
+        "Noise is a standard deviation; the last column counts eight of them. Asked and answered: polynomials"
+    )
 
 
 def without_rare(given: Problem) -> Problem:

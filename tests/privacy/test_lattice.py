@@ -15,7 +15,7 @@ from support.lattice import ask, lifted, share_of
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy import lattice, rings
-from evenhand.privacy.lattice import DELTA_BITS, Packing
+from evenhand.privacy.lattice import DELTA_BITS, ProductPacking
 from evenhand.privacy.rings import DEGREE, MODULUS, PRIMES
 
 RNG = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def test_rounding_is_that_of_whole_numbers(numbers: list[int], word: int) -> Non
 def test_shares_add_up_to_the_product_of_words(rows: int, columns: int, bits: int) -> None:
     matrix = RNG.integers(-(2**bits), 2**bits, (rows, columns)).view(np.uint64)
     vector = RNG.integers(0, 2**64, columns, dtype=np.uint64)
-    packing = Packing.of(rows, columns)
+    packing = ProductPacking.of(rows, columns)
     assert packing.noise_bits(matrix) < DELTA_BITS - 10
     asked = ask(packing, vector)
     c0, c1, mine = asked.answer(matrix)
@@ -65,7 +65,7 @@ def test_shares_add_up_to_the_product_of_words(rows: int, columns: int, bits: in
 
 @pytest.mark.parametrize("bits", [10, 20, 30])
 def test_noise_is_as_large_as_stated(bits: int) -> None:
-    packing, matrix = Packing.of(DEGREE, 3), RNG.integers(-(2**bits), 2**bits, (DEGREE, 3)).view(np.uint64)
+    packing, matrix = ProductPacking.of(DEGREE, 3), RNG.integers(-(2**bits), 2**bits, (DEGREE, 3)).view(np.uint64)
     vector = RNG.integers(0, 2**64, 3, dtype=np.uint64)
     asked = ask(packing, vector)
     found = asked.noise(matrix, vector).astype(float)
@@ -101,7 +101,7 @@ def test_the_same_seed_gives_both_sides_the_same_polynomials_and_another_gives_o
 
 
 def test_what_is_no_ciphertext_is_refused() -> None:
-    packing = Packing.of(4, 50)
+    packing = ProductPacking.of(4, 50)
     asked = ask(packing, np.arange(50, dtype=np.uint64))
     c0, c1, _ = asked.answer(np.ones((4, 50), dtype=np.uint64))
     good = lattice.answered([(c0, c1)])

@@ -17,7 +17,7 @@ from vertical.contract import CLOCK, make_job
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy import lattice, rings
-from evenhand.privacy.lattice import Packing
+from evenhand.privacy.lattice import ProductPacking
 from evenhand.privacy.rings import DEGREE, MODULUS, PRIMES
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
@@ -59,7 +59,7 @@ def below_delta(phase: Any) -> Any:
 
 def from_noise(matrix: Any) -> float:
     """Divide the noise of an honest answer by the errors of the question, which the server knows."""
-    packing, vector = Packing.of(ROWS, 1), lattice.fresh(1)
+    packing, vector = ProductPacking.of(ROWS, 1), lattice.fresh(1)
     asked = ask(packing, vector)
     c0, c1, _ = asked.answer(matrix)
     found = quotient(below_delta(asked.phase(c0, c1)), asked.errors(vector).astype(float))
@@ -68,23 +68,25 @@ def from_noise(matrix: Any) -> float:
 
 def from_chosen_noise(matrix: Any) -> float:
     """Add 2²⁰ to a coefficient of the question: it decrypts to the same, and the noise of its answer is 2²⁰ times X."""
-    asked = ask(Packing.of(ROWS, 1), lattice.fresh(1), [2**20])
+    asked = ask(ProductPacking.of(ROWS, 1), lattice.fresh(1), [2**20])
     c0, c1, _ = asked.answer(matrix)
     return _correlation(below_delta(asked.phase(c0, c1))[:ROWS], matrix)
 
 
 def from_second_half(matrix: Any) -> float:
     """Divide c₁ by the question's a."""
-    asked = ask(Packing.of(ROWS, 1), lattice.fresh(1))
+    asked = ask(ProductPacking.of(ROWS, 1), lattice.fresh(1))
     _, c1, _ = asked.answer(matrix)
     return _correlation(_divided(c1, asked.question.vectors[0]), matrix)
 
 
 def from_zero_key(matrix: Any) -> float:
     """Send zeros as b' of the public key. Its a' cannot be chosen."""
-    asked = ask(Packing.of(ROWS, 1), lattice.fresh(1))
+    asked = ask(ProductPacking.of(ROWS, 1), lattice.fresh(1))
     public = asked.question.public
-    asked = Asked(asked.packing, asked.key, lattice.Question(asked.question.vectors, (public[0], 0 * public[1])))
+    asked = Asked(
+        asked.packing, asked.key, lattice.EncryptedQuestion(asked.question.vectors, (public[0], 0 * public[1]))
+    )
     _, c1, _ = asked.answer(matrix)
     return _correlation(_divided(c1, asked.question.vectors[0]), matrix)
 
@@ -142,7 +144,7 @@ def test_covered_noise_is_the_same_for_any_column(more: Any) -> None:
     """Two samples of what is left below q/t: columns of zeros, and columns of 2²⁰, under honest and chosen noise."""
     found = []
     for value in (0, 2**20):
-        asked = ask(Packing.of(DEGREE, 1), lattice.fresh(1), more)
+        asked = ask(ProductPacking.of(DEGREE, 1), lattice.fresh(1), more)
         c0, c1, share = asked.answer(np.full((DEGREE, 1), value, dtype=np.int64).view(np.uint64))
         found.append((below_delta(asked.phase(c0, c1)), c1[0, 0].astype(float), share.astype(float)))
     for one, other in zip(*found, strict=True):
@@ -155,7 +157,7 @@ def test_covered_noise_is_the_same_for_any_column(more: Any) -> None:
 def test_without_the_flood_the_same_two_samples_differ() -> None:
     found = []
     for value in (0, 2**20):
-        asked = ask(Packing.of(DEGREE, 1), lattice.fresh(1))
+        asked = ask(ProductPacking.of(DEGREE, 1), lattice.fresh(1))
         with pytest.MonkeyPatch.context() as patch:
             without_flood(patch)
             c0, c1, _ = asked.answer(np.full((DEGREE, 1), value, dtype=np.int64).view(np.uint64))

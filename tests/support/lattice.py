@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.privacy import lattice, rings
-from evenhand.privacy.lattice import Key, Packing, Question
+from evenhand.privacy.lattice import Key, ProductPacking, EncryptedQuestion
 from evenhand.privacy.rings import DEGREE, MODULUS, PRIMES
 from evenhand.protocol.messages import Message
 
@@ -24,9 +24,9 @@ def lifted(residues: Any) -> Any:
 
 @dataclass
 class Asked:
-    packing: Packing
+    packing: ProductPacking
     key: Key
-    question: Question
+    question: EncryptedQuestion
 
     def answer(self, matrix: Any) -> Any:
         """Answer as the other side does: c₀, c₁ and its share."""
@@ -58,16 +58,16 @@ class Asked:
         return Message("shop", "server", "encrypted-products", body)
 
 
-def ask(packing: Packing, vector: Any, more: Any = None) -> Asked:
+def ask(packing: ProductPacking, vector: Any, more: Any = None) -> Asked:
     """Ask about a vector; `more` is added to the first coefficients of b, as a dishonest asker may do."""
     key = Key(os.urandom(32))
-    body = Question.asked(key, packing.lay_vector(vector), "test")
-    question = Question.read(Message("server", "shop", "encrypted-words", body), packing.chunks, "test")
+    body = EncryptedQuestion.asked(key, packing.lay_vector(vector), "test")
+    question = EncryptedQuestion.read(Message("server", "shop", "encrypted-words", body), packing.chunks, "test")
     if more is not None:
         extra = np.zeros((packing.chunks, DEGREE), dtype=object)
         extra[:, : len(more)] = more
         a, b = question.vectors
-        question = Question((a, rings.added(b, rings.transform(rings.residues_of(extra)))), question.public)
+        question = EncryptedQuestion((a, rings.added(b, rings.transform(rings.residues_of(extra)))), question.public)
     return Asked(packing, key, question)
 
 

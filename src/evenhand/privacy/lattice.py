@@ -18,9 +18,9 @@ for every question, also for one with noise, polynomials or a public key of the 
 question.
 
 **Rounding.** Both round by themselves. A result is off by one unit, of 2⁶⁴ units, if noise carries t(u + noise)/q over
-a half. This has probability |noise|·t/q. `Packing.noise_bits` states the noise.
+a half. This has probability |noise|·t/q. `ProductPacking.noise_bits` states the noise.
 
-Results lie in single coefficients (`Packing`), so no rotation and no key for one is needed. Covers and errors come from
+Results lie in single coefficients (`ProductPacking`), so no rotation and no key for one is needed. Covers and errors come from
 the operating system's generator. Secrets are ternary and errors centred binomial with variance 21/2, as the Homomorphic
 Encryption Standard assumes.
 """
@@ -131,7 +131,7 @@ def rounded(residues: Residues) -> Words:
 
 
 @dataclass(frozen=True)
-class Packing:
+class ProductPacking:
     """How a matrix (rows, columns) and a vector lie in polynomials.
 
     A polynomial of the vector holds `length` entries. One of the matrix holds the same columns of DEGREE / length rows.
@@ -144,7 +144,7 @@ class Packing:
     length: int
 
     @classmethod
-    def of(cls, rows: int, columns: int) -> Packing:
+    def of(cls, rows: int, columns: int) -> ProductPacking:
         """Return the packing that sends the fewest polynomials."""
         lengths = [1 << bits for bits in range(DEGREE.bit_length())]
         return min((cls(rows, columns, one) for one in lengths), key=lambda one: one.chunks + one.groups)
@@ -189,7 +189,7 @@ class Packing:
         found = np.empty((self.groups, self.chunks, len(PRIMES), DEGREE), dtype=np.uint32)
         for group, into in enumerate(found):
             part = matrix[group * self.lines : (group + 1) * self.lines]
-            into[:] = clear(Packing(len(part), self.columns, self.length).lay_matrix(part))
+            into[:] = clear(ProductPacking(len(part), self.columns, self.length).lay_matrix(part))
         return found
 
     def noise_bits(self, matrix: Words) -> float:
@@ -217,7 +217,7 @@ class Key:
         noisy = rings.added(_errors(len(words)), scaled_up(words))
         return rings.subtracted(rings.transform(noisy), rings.multiplied(a, self._secret))
 
-    def share(self, packing: Packing, c0: Residues, c1: Residues) -> Words:
+    def share(self, packing: ProductPacking, c0: Residues, c1: Residues) -> Words:
         """Return the asker's share of a product, (rows,)."""
         phase = rings.transform_back(rings.multiplied(c1, self._secret))[..., packing.places]
         return rounded(rings.added(c0, phase)).reshape(-1)[: packing.rows]
@@ -241,7 +241,7 @@ def times_both(matrix: Residues, vector: Pair) -> Pair:
     return times(matrix, vector[0]), times(matrix, vector[1])
 
 
-def cover(packing: Packing, products: Pair, public: Pair) -> tuple[Residues, Residues, Words]:
+def cover(packing: ProductPacking, products: Pair, public: Pair) -> tuple[Residues, Residues, Words]:
     """Return c₀ at the places of results (groups, 4, lines), c₁ (groups, 4, DEGREE), and the answerer's share (rows,).
 
     Parameters
@@ -262,7 +262,7 @@ def cover(packing: Packing, products: Pair, public: Pair) -> tuple[Residues, Res
 
 
 @dataclass(frozen=True)
-class Question:
+class EncryptedQuestion:
     """Encrypted vectors with the public key of their secret.
 
     Attributes
@@ -289,7 +289,7 @@ class Question:
         }
 
     @classmethod
-    def read(cls, message: Message, count: int, context: str) -> Question:
+    def read(cls, message: Message, count: int, context: str) -> EncryptedQuestion:
         """Return the question in a message; refuse one with another number of polynomials."""
         if len(message["polynomials"]) != count:
             raise ProtocolError(
@@ -318,7 +318,7 @@ def answered(parts: Sequence[Pair]) -> dict[str, NDArray[Any]]:
     }
 
 
-def read_answers(message: Message, packings: Sequence[Packing]) -> list[Pair]:
+def read_answers(message: Message, packings: Sequence[ProductPacking]) -> list[Pair]:
     """Return c₀ and c₁ of each answer in a message; refuse other sizes, and polynomials that hide nothing."""
     sizes = [len(PRIMES) * one.groups * one.lines for one in packings]
     words, groups = message["places"].view(np.uint32), [one.groups for one in packings]

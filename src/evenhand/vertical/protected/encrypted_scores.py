@@ -12,7 +12,7 @@ from evenhand.errors import ProtocolError
 from evenhand.models.weight_share import WeightShare
 from evenhand.privacy import lattice
 from evenhand.privacy.key_exchange import Session
-from evenhand.privacy.lattice import Key, Packing, Question
+from evenhand.privacy.lattice import Key, ProductPacking, EncryptedQuestion
 from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.roles import SERVER, Sends
@@ -41,8 +41,8 @@ class EncryptedScoreParty(SharedScoreParty):
         if message.kind != ENCRYPTED_WEIGHTS.kind or message.sender != SERVER or self._answered:
             return super().handle(message)
         columns, rows = self.words.shape
-        packing = Packing.of(rows, columns)
-        asked = Question.read(message, packing.chunks, self._context)
+        packing = ProductPacking.of(rows, columns)
+        asked = EncryptedQuestion.read(message, packing.chunks, self._context)
         self._answered = True
         matrix = packing.matrix(self.words.T)
         c0, c1, share = lattice.cover(packing, lattice.times_both(matrix, asked.vectors), asked.public)
@@ -63,14 +63,14 @@ class EncryptedScoreServer(SharedScoreServer):
         self._keys = {name: Key(session.secret(f"{context} {name}")) for name in shares}
         self._found: dict[str, Words] = {}
 
-    def _packing(self, name: str) -> Packing:
-        return Packing.of(self.inner.sizes["rows"], self.shares[name].columns)
+    def _packing(self, name: str) -> ProductPacking:
+        return ProductPacking.of(self.inner.sizes["rows"], self.shares[name].columns)
 
     def start(self) -> Sends:
         asked = []
         for name, one in self.shares.items():
             words = self._packing(name).lay_vector(one.words)
-            body = Question.asked(self._keys[name], words, f"{self._context} {name}")
+            body = EncryptedQuestion.asked(self._keys[name], words, f"{self._context} {name}")
             asked.append(ENCRYPTED_WEIGHTS.message(SERVER, name, **body))
         return [*asked, *super().start()]
 

@@ -25,7 +25,7 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy import lattice, rings
 from evenhand.privacy.fixed_products import combine, times
 from evenhand.privacy.key_exchange import Session
-from evenhand.privacy.lattice import Key, Packing, Pair, Question
+from evenhand.privacy.lattice import Key, ProductPacking, Pair, EncryptedQuestion
 from evenhand.privacy.pairwise import Words, stream
 from evenhand.privacy.rings import Residues
 from evenhand.protocol.messages import Message
@@ -48,17 +48,17 @@ LIMB: Final = 22
 NO_WORDS: Final[Words] = np.zeros(0, dtype=np.uint64)
 
 
-def product_packings(columns: int, rows: int, bands: int, last: bool) -> list[Packing]:
+def product_packings(columns: int, rows: int, bands: int, last: bool) -> list[ProductPacking]:
     """Return the packings of X_kᵀν, −H⁻¹w and X_k d, one for each vector of the server."""
-    slope = Packing.of(columns, rows)
+    slope = ProductPacking.of(columns, rows)
     if last:
         return [slope]
-    return [slope, Packing.of(bands * columns, columns), *[Packing.of(rows, columns)] * bands]
+    return [slope, ProductPacking.of(bands * columns, columns), *[ProductPacking.of(rows, columns)] * bands]
 
 
-def inner_packings(columns: int, vectors: int) -> tuple[Packing, Packing]:
+def inner_packings(columns: int, vectors: int) -> tuple[ProductPacking, ProductPacking]:
     """Return the packings of inner products with all directions, and of that of the slope with itself."""
-    return Packing.of(max(vectors, 1), columns), Packing.of(1, columns)
+    return ProductPacking.of(max(vectors, 1), columns), ProductPacking.of(1, columns)
 
 
 def limbs(words: Words) -> list[Words]:
@@ -108,7 +108,7 @@ class EncryptedParty(SharedParty):
             return self._complete(message)
         return super().handle(message)
 
-    def _packings(self, last: bool) -> list[Packing]:
+    def _packings(self, last: bool) -> list[ProductPacking]:
         return product_packings(self.columns, self.grid.rows, self.trail.bands, last)
 
     @cached_property
@@ -126,7 +126,7 @@ class EncryptedParty(SharedParty):
         if self.done or len(self._held) or number <= max(self._question, self.number):
             raise ProtocolError(f"{self.name} answers no question {number} at this point; it is refused")
         packings = self._packings(last)
-        asked = Question.read(message, sum(one.chunks for one in packings), f"{self._context} words {number}")
+        asked = EncryptedQuestion.read(message, sum(one.chunks for one in packings), f"{self._context} words {number}")
         covered = []
         for place, (packing, vector) in enumerate(
             zip(packings, asked.parts([one.chunks for one in packings]), strict=True)
@@ -146,7 +146,9 @@ class EncryptedParty(SharedParty):
         if len(told) != 1 + (0 if ask.last else bands):
             raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
         vectors = 0 if ask.last else bands * (len(ask.kept) + 1)
-        self._inner = Question.read(message, _inner_count(self.columns, bands, vectors), self._inner_context(ask))
+        self._inner = EncryptedQuestion.read(
+            message, _inner_count(self.columns, bands, vectors), self._inner_context(ask)
+        )
         held = np.split(self._held, ends[:-1])
         self._held = NO_WORDS
         slope = times(self.words, message["nu"].view(np.uint64)) + held[0]
@@ -193,7 +195,7 @@ def _both_of(matrix: Pair, vector: Residues) -> Pair:
     return lattice.times(matrix[0], vector), lattice.times(matrix[1], vector)
 
 
-def _grouped(pair: Pair, packing: Packing) -> Pair:
+def _grouped(pair: Pair, packing: ProductPacking) -> Pair:
     shape = packing.groups, packing.chunks, *pair[0].shape[1:]
     return pair[0].reshape(shape), pair[1].reshape(shape)
 
@@ -281,10 +283,10 @@ class EncryptedServer(SharedServer):
     def _last(self) -> bool:
         return self._waiting is not None and bool(self._waiting.integer("last"))
 
-    def _packings(self, name: str) -> list[Packing]:
+    def _packings(self, name: str) -> list[ProductPacking]:
         return product_packings(self._counts[name], self.grid.rows, self.trail.bands, self._last)
 
-    def _inner_packings(self, name: str) -> list[Packing]:
+    def _inner_packings(self, name: str) -> list[ProductPacking]:
         whole, single = inner_packings(self._counts[name], len(self.shares[name]))
         return [single] if self._last else [*[whole] * self.trail.bands, single]
 
@@ -299,7 +301,7 @@ class EncryptedServer(SharedServer):
             one.lay_vector(self._random(name, place, one.columns)) for place, one in enumerate(self._packings(name))
         ]
         context = f"{self._context} {name} words {self.number}"
-        body = Question.asked(self._key(name, "words"), np.concatenate(coefficients), context)
+        body = EncryptedQuestion.asked(self._key(name, "words"), np.concatenate(coefficients), context)
         heads = {"session": self._tag, "number": self.number, "last": int(self._last)}
         return ENCRYPTED_WORDS.message(SERVER, name, **heads, **body)
 
@@ -343,7 +345,7 @@ class EncryptedServer(SharedServer):
             parts += [whole.lay_vector(part) for one in new for part in lifted(one)]
         parts += [single.lay_vector(part) for part in lifted(slope)]
         context = f"{self._context} {name} inner {self.number}"
-        question = Question.asked(self._key(name, "inner"), np.concatenate(parts), context)
+        question = EncryptedQuestion.asked(self._key(name, "inner"), np.concatenate(parts), context)
         return BLINDED_DERIVATIVE.message(SERVER, name, **ask.fields(), **body, **question)
 
     @property
