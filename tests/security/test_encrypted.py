@@ -39,7 +39,7 @@ def column(run: int) -> Any:
     return np.rint(np.random.default_rng(run).standard_normal((ROWS, 1)) * 2**17).astype(np.int64).view(np.uint64)
 
 
-def no_flood(size: int) -> Any:
+def no_flood(size: int, _: Any) -> Any:
     """Masks of the plaintext only: uniform multiples of q/t."""
     return lattice.scaled_up(lattice.fresh(size)[None])[0]
 
@@ -107,16 +107,13 @@ def _correlation(found: Any, matrix: Any) -> float:
 
 def without_flood(patch: pytest.MonkeyPatch) -> None:
     """Hide the product, and not what is below q/t."""
-    patch.setattr(lattice, "uniform", lambda size, draw=None: no_flood(size) if draw is None else real(size, draw))
+    patch.setattr(lattice, "_mask", no_flood)
 
 
 def without_cover(patch: pytest.MonkeyPatch) -> None:
     """Leave out w and e''."""
     for name in ("_ternary", "_errors"):
         patch.setattr(lattice, name, lambda count, draw=None: np.zeros((count, 4, DEGREE), dtype=np.uint32))
-
-
-real = lattice.uniform
 
 
 @pytest.mark.parametrize(

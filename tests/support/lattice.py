@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.privacy import lattice, rings
-from evenhand.privacy.lattice import Key, ProductPacking, EncryptedQuestion
+from evenhand.privacy.lattice import EncryptedQuestion, Key, ProductPacking
 from evenhand.privacy.rings import DEGREE, MODULUS, PRIMES
 from evenhand.protocol.messages import Message
 
@@ -31,7 +31,7 @@ class Asked:
     def answer(self, matrix: Any) -> Any:
         """Answer as the other side does: c₀, c₁ and its share."""
         found = [lattice.times(self.packing.matrix(matrix), one) for one in self.question.vectors]
-        return lattice.cover(self.packing, (found[0], found[1]), self.question.public)
+        return lattice.cover(self.packing, (found[0], found[1]), self.question.public, os.urandom(32))
 
     def phase(self, c0: Any, c1: Any) -> Any:
         """Return c₀ + c₁s at the places of results of the first group."""

@@ -138,7 +138,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, saved, have, resume, exchange, scored, measured, "
     "model-received, vouched, present-agreed",
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken",
-    _KEYS: "public-key, public-keys, joining, encryption-key",
+    _KEYS: "public-key, public-keys, joining, column-count",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, score-triple, training-ended, fairness, difference, share",
     _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
@@ -148,9 +148,10 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     "it stays in the organisation of the label holder": "own-columns",
     "it is sent behind masks only, as masked words": "shared-direction, shared-scores",
     "its words are uniform to a receiver without the dealer's or the party's secret, and no attack combines them": (
-        "corrections, hidden-shares, hidden-weights, blinded-sums, masked-scores, opened-shares, unmask"
+        "corrections, hidden-shares, hidden-weights, masked-scores, opened-shares, unmask"
     ),
-    _ENCRYPTED: "sealed, encrypted-derivative, encrypted-products",
+    _ENCRYPTED: "sealed, encrypted-words, encrypted-products, encrypted-inner-products, encrypted-weights, "
+    "encrypted-scores",
 }
 NOT_TRIED: Final[Mapping[str, str]] = {
     kind: reason for reason, kinds in _NOT_TRIED.items() for kind in kinds.split(", ")

@@ -63,6 +63,7 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.MASKED_PARTIAL_SCORES.kind: {"words": "words"},
     protected.HIDDEN_COLUMNS.kind: {"words": "words"},
     protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
+    protected.BLINDED_DERIVATIVE.kind: {"nu": "words"},
     protected.HIDDEN_ROWS.kind: {"words": "words"},
     protected.SCORE_CORRECTIONS.kind: {"words": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},
@@ -299,7 +300,8 @@ class View:
             told = [one for one in self.mail if one.receiver == name]
             steps = [one for one in told if one.kind == linear.COEFFICIENTS.kind and one["coefficients"].any()]
             if len(steps) == 1 and any(one.kind == protected.WEIGHT_SHARE.kind for one in told):
-                asked = next(one for one in told if one.kind == protected.HIDDEN_DERIVATIVE.kind)
+                kinds = (protected.HIDDEN_DERIVATIVE.kind, protected.BLINDED_DERIVATIVE.kind)
+                asked = next(one for one in told if one.kind in kinds)
                 longer = 2.0 ** (asked.integer("lengthen") - asked.integer("scale"))
                 step = longer * one_step(self.scene.terms, self.scene.columns[name], steps[0]["coefficients"])
                 implied = np.linalg.lstsq(step, self.scene.weights[name], rcond=None)[0]

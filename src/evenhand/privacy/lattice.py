@@ -20,9 +20,12 @@ question.
 **Rounding.** Both round by themselves. A result is off by one unit, of 2⁶⁴ units, if noise carries t(u + noise)/q over
 a half. This has probability |noise|·t/q. `ProductPacking.noise_bits` states the noise.
 
-Results lie in single coefficients (`ProductPacking`), so no rotation and no key for one is needed. Covers and errors come from
-the operating system's generator. Secrets are ternary and errors centred binomial with variance 21/2, as the Homomorphic
-Encryption Standard assumes.
+Results lie in single coefficients (`ProductPacking`), so no rotation and no key for one is needed. Secrets are ternary
+and errors centred binomial with variance 21/2, as the Homomorphic Encryption Standard assumes.
+
+**Random numbers** are derived (BLAKE2b, ChaCha20) from a secret of the session, which the operating system drew, and
+from all that they hide. So a role that is restored within an attempt sends the same bytes again, and no two different
+questions or answers ever share a random number.
 """
 
 from __future__ import annotations
@@ -87,9 +90,9 @@ def polynomials(count: int, draw: Draw = fresh) -> Residues:
     return np.ascontiguousarray(drawn.reshape(len(PRIMES), count, DEGREE).transpose(1, 0, 2))
 
 
-def _errors(count: int) -> Residues:
+def _errors(count: int, draw: Draw = fresh) -> Residues:
     """Return polynomials with small coefficients: the difference of two counts of 21 bits."""
-    drawn = np.frombuffer(os.urandom(6 * count * DEGREE), dtype=np.uint8).reshape(count, DEGREE, 6)
+    drawn = draw(count * DEGREE * 3 // 4).view(np.uint8).reshape(count, DEGREE, 6)
     bits = np.unpackbits(drawn, axis=-1)
     counts = [bits[..., start : start + _BINOMIAL].sum(axis=-1, dtype=np.int64) for start in (0, _BINOMIAL)]
     return rings.residues_of_small(counts[0] - counts[1])
@@ -210,11 +213,16 @@ class Key:
     """
 
     def __init__(self, seed: bytes) -> None:
+        self._seed = seed
         self._secret = rings.transform(_ternary(1, seeded(seed, "secret")))[0]
 
-    def encrypt(self, words: Words, a: Residues) -> Residues:
+    def derived(self, words: Words) -> bytes:
+        """Return 32 bytes that depend on the secret and on what is encrypted."""
+        return hashlib.blake2b(words.tobytes(), digest_size=SEED_BYTES, key=self._seed).digest()
+
+    def encrypt(self, words: Words, a: Residues, draw: Draw = fresh) -> Residues:
         """Return b = −as + e + (q/t)v for coefficients v, (k, DEGREE); no a is used twice."""
-        noisy = rings.added(_errors(len(words)), scaled_up(words))
+        noisy = rings.added(_errors(len(words), draw), scaled_up(words))
         return rings.subtracted(rings.transform(noisy), rings.multiplied(a, self._secret))
 
     def share(self, packing: ProductPacking, c0: Residues, c1: Residues) -> Words:
@@ -241,8 +249,10 @@ def times_both(matrix: Residues, vector: Pair) -> Pair:
     return times(matrix, vector[0]), times(matrix, vector[1])
 
 
-def cover(packing: ProductPacking, products: Pair, public: Pair) -> tuple[Residues, Residues, Words]:
+def cover(packing: ProductPacking, products: Pair, public: Pair, secret: bytes) -> tuple[Residues, Residues, Words]:
     """Return c₀ at the places of results (groups, 4, lines), c₁ (groups, 4, DEGREE), and the answerer's share (rows,).
+
+    The same products get the same cover again, as after a crash; others get an independent one.
 
     Parameters
     ----------
@@ -250,15 +260,26 @@ def cover(packing: ProductPacking, products: Pair, public: Pair) -> tuple[Residu
         M·a and M·b, (groups, 4, DEGREE) each.
     public
         a' and b' of the asker's public key, (4, DEGREE) each.
+    secret
+        32 bytes that nobody else has; one for each answer.
     """
     count = packing.groups
-    random = rings.transform(_ternary(count))
+    seed = hashlib.blake2b(digest_size=SEED_BYTES, key=secret, person=b"evenhand cover 1")
+    for one in (*products, *public):
+        seed.update(one.tobytes())
+    small, large = (seeded(seed.digest(), label) for label in ("small", "mask"))
+    random = rings.transform(_ternary(count, small))
     c1 = rings.added(products[0], rings.multiplied(random, public[0]))
-    c1 = rings.added(c1, rings.transform(_errors(count)))
+    c1 = rings.added(c1, rings.transform(_errors(count, small)))
     c0 = rings.added(products[1], rings.multiplied(random, public[1]))
     opened = rings.transform_back(c0)[..., packing.places]
-    mask = uniform(count * packing.lines).reshape(len(PRIMES), count, packing.lines).transpose(1, 0, 2)
+    mask = _mask(count * packing.lines, large).reshape(len(PRIMES), count, packing.lines).transpose(1, 0, 2)
     return rings.added(opened, mask), c1, np.negative(rounded(mask).reshape(-1)[: packing.rows])
+
+
+def _mask(size: int, draw: Draw) -> Residues:
+    """Return u, uniform modulo q."""
+    return uniform(size, draw)
 
 
 @dataclass(frozen=True)
@@ -279,9 +300,12 @@ class EncryptedQuestion:
     @classmethod
     def asked(cls, key: Key, words: Words, context: str) -> dict[str, NDArray[Any]]:
         """Return the fields of a message that asks about vectors with these coefficients, (k, DEGREE)."""
-        seed, shared = os.urandom(SEED_BYTES), _public_part(context)
-        found = key.encrypt(words, polynomials(len(words), seeded(seed, "question")))
-        public = key.encrypt(np.zeros((1, DEGREE), dtype=np.uint64), shared)
+        own = key.derived(words)
+        seed = stream(own, "public", SEED_BYTES // 8).tobytes()
+        found = key.encrypt(words, polynomials(len(words), seeded(seed, "question")), seeded(own, "errors"))
+        public = key.encrypt(
+            np.zeros((1, DEGREE), dtype=np.uint64), _public_part(context), seeded(own, "errors of the key")
+        )
         return {
             "seed": np.frombuffer(seed, dtype=np.uint8),
             "key": packed(public[0]),

@@ -12,7 +12,7 @@ from evenhand.errors import ProtocolError
 from evenhand.models.weight_share import WeightShare
 from evenhand.privacy import lattice
 from evenhand.privacy.key_exchange import Session
-from evenhand.privacy.lattice import Key, ProductPacking, EncryptedQuestion
+from evenhand.privacy.lattice import EncryptedQuestion, Key, ProductPacking
 from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.roles import SERVER, Sends
@@ -34,7 +34,7 @@ class EncryptedScoreParty(SharedScoreParty):
 
     def __init__(self, name: str, share: WeightShare, matrix: Matrix, session: Session, context: str) -> None:
         super().__init__(name, share, matrix)
-        self._context = f"{context} {session.tag} {name}"
+        self._context, self._secret = f"{context} {session.tag} {name}", session.secret(f"covers {context}")
         self._answered = False
 
     def handle(self, message: Message) -> Sends:
@@ -45,7 +45,7 @@ class EncryptedScoreParty(SharedScoreParty):
         asked = EncryptedQuestion.read(message, packing.chunks, self._context)
         self._answered = True
         matrix = packing.matrix(self.words.T)
-        c0, c1, share = lattice.cover(packing, lattice.times_both(matrix, asked.vectors), asked.public)
+        c0, c1, share = lattice.cover(packing, lattice.times_both(matrix, asked.vectors), asked.public, self._secret)
         self.effort += float(2 * matrix.size)
         return [ENCRYPTED_SCORES.message(self.name, SERVER, **lattice.answered([(c0, c1)])), self.answer(share)]
 

@@ -25,7 +25,7 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy import lattice, rings
 from evenhand.privacy.fixed_products import combine, times
 from evenhand.privacy.key_exchange import Session
-from evenhand.privacy.lattice import Key, ProductPacking, Pair, EncryptedQuestion
+from evenhand.privacy.lattice import EncryptedQuestion, Key, Pair, ProductPacking
 from evenhand.privacy.pairwise import Words, stream
 from evenhand.privacy.rings import Residues
 from evenhand.protocol.messages import Message
@@ -91,6 +91,7 @@ class EncryptedParty(SharedParty):
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData, session: Session) -> None:
         super().__init__(terms, name, own, CIPHERTEXTS)
         self._context, self._tag = f"{_context(terms, session)} {name}", session.tag
+        self._secret = session.secret(f"covers {terms.digest}")
         self._question = 0
         self._held: Words = NO_WORDS
 
@@ -132,11 +133,19 @@ class EncryptedParty(SharedParty):
             zip(packings, asked.parts([one.chunks for one in packings]), strict=True)
         ):
             matrix = self._matrices[min(place, 2)]
-            covered.append(lattice.cover(packing, lattice.times_both(matrix, vector), asked.public))
+            covered.append(
+                lattice.cover(
+                    packing, lattice.times_both(matrix, vector), asked.public, self._cover(f"words {number} {place}")
+                )
+            )
             self.effort += float(2 * matrix.size)
         self._question, self._held = number, np.concatenate([share for _, _, share in covered])
         answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
         return [ENCRYPTED_PRODUCTS.message(self.name, SERVER, number=number, **answers)]
+
+    def _cover(self, label: str) -> bytes:
+        """Return the secret of one cover. Two products may be equal, and their covers must not be."""
+        return stream(self._secret, label, lattice.SEED_BYTES // 8).tobytes()
 
     def _complete(self, message: Message) -> Sends:
         ask, bands, told = self.asked(message), self.trail.bands, message["shares"].view(np.uint64)
@@ -163,7 +172,7 @@ class EncryptedParty(SharedParty):
 
     def cross(self, ask: Ask, slope: Words, new: Words, every: Words) -> tuple[Words, Sends]:
         """Multiply the server's encrypted shares with this party's, in two limbs."""
-        asked, covered = self._inner, []
+        asked, covered = self._inner, list[tuple[Residues, Residues, Words]]()
         whole, single = inner_packings(self.columns, len(every) if len(new) else 0)
         parts = iter(asked.parts(_inner_sizes(self.columns, len(new), len(every))))
         if len(new):
@@ -178,17 +187,19 @@ class EncryptedParty(SharedParty):
                     ),
                     *(_both_of(theirs, mine) for theirs, mine in zip(matrices, vectors, strict=True)),
                 ]
-                covered.append(lattice.cover(whole, _total(terms), asked.public))
+                secret = self._cover(f"inner {ask.number} {len(covered)}")
+                covered.append(lattice.cover(whole, _total(terms), asked.public, secret))
         twice = limbs(slope << np.uint64(1))
         terms = [lattice.times_both(single.matrix(one), next(parts)) for one in twice]
-        covered.append(lattice.cover(single, _total(terms), asked.public))
+        secret = self._cover(f"slope {ask.number}")
+        covered.append(lattice.cover(single, _total(terms), asked.public, secret))
         answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
         sent = ENCRYPTED_INNER_PRODUCTS.message(self.name, SERVER, number=ask.number, **answers)
         return np.concatenate([share for _, _, share in covered]), [sent]
 
     def forget(self) -> None:
         super().forget()
-        self._held = NO_WORDS
+        self._secret, self._held = b"", NO_WORDS
 
 
 def _both_of(matrix: Pair, vector: Residues) -> Pair:
