@@ -38,7 +38,7 @@ def frontier(
       evenhand frontier job.toml --epsilon 0.1 --epsilon 0.03 --out runs/bounds
     """
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.folder import has_finished, kept, read_job, with_epsilon
+    from evenhand.jobs.folder import has_finished, job_content, read_job, with_epsilon
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
     from evenhand.report.tables import compare
@@ -52,7 +52,7 @@ def frontier(
     folder = Path("runs") / f"frontier-{job.stem}" if out is None else out
     places = {name: folder / name.replace("ε = ", "epsilon-") for name in jobs}
     for name, varied in jobs.items():
-        if not has_finished(places[name], kept(varied)):
+        if not has_finished(places[name], job_content(varied)):
             run_with_progress(varied, job.parent, places[name], resume=is_run(places[name]), title=f"{name:>9}")
     records = [RunRecord.read(place) for place in places.values()]
     results = {name: record.result for name, record in zip(jobs, records, strict=True)}

@@ -41,7 +41,7 @@ def train(
     the last line (on stderr) says which.
     """
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.folder import has_finished, kept, read_job
+    from evenhand.jobs.folder import has_finished, job_content, read_job
     from evenhand.jobs.quality import beyond_bounds, default_bounds
     from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
     from evenhand.report.verdicts import in_short, verdicts
@@ -56,7 +56,7 @@ def train(
     for line in default_bounds(content):
         console.print(line)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    if resume and has_finished(folder, kept(content)):
+    if resume and has_finished(folder, job_content(content)):
         remark(f"the run in {folder} has already finished")
         say(str(folder))
         _end_short(RunFolder.open(folder).result)

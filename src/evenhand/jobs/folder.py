@@ -45,7 +45,7 @@ def own_job(folder: RunFolder, file: type[File], parse: Callable[[dict[str, Any]
         raise RunError(f"the run folder does not hold a job: {error}") from error
 
 
-def kept(job: BaseModel) -> dict[str, Any]:
+def job_content(job: BaseModel) -> dict[str, Any]:
     """Return the content of a job file for the run folder, with passwords removed from addresses."""
     return job.model_dump(exclude_unset=True)
 

@@ -16,7 +16,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable, require_unchanged
 from evenhand.errors import DataError, MissingExtraError
 from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
-from evenhand.jobs.folder import FinishedRun, check_place, kept, record_in
+from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import (
     SERVER_ROWS,
@@ -212,7 +212,7 @@ def run_horizontal_job(
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
     check_epsilon(job, tables.learned)
-    with record_in(out, kept(job), base, resume) as folder:
+    with record_in(out, job_content(job), base, resume) as folder:
         run = train_together(
             tables.together,
             clock=job.to_clock(),

@@ -19,7 +19,7 @@ from evenhand.data.tables.party_tables import (
     with_one_kind_of_ids,
 )
 from evenhand.errors import DataError
-from evenhand.jobs.folder import FinishedRun, check_place, kept, record_in
+from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.quality import QualityRows, check_measurable, quality, run_result
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
@@ -196,7 +196,7 @@ def run_vertical_job(
     check_place(out, resume)
     tables = load_vertical_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
-    with record_in(out, kept(job), base, resume) as folder:
+    with record_in(out, job_content(job), base, resume) as folder:
         run = train_together(
             tables.together,
             runtime=job.job.runtime,
