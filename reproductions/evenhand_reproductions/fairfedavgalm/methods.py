@@ -11,14 +11,13 @@ import numpy as np
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, GroupAgainstOverall, LossParity
 from evenhand.horizontal.problem import UpdateNoise
-from evenhand.metrics import (
-    demographic_parity,
-    equal_opportunity,
+from evenhand.metrics import demographic_parity, equal_opportunity
+from evenhand.protocol.job import Job
+from evenhand.training.horizontal import HorizontalRun
+from evenhand_reproductions.fairfedavgalm.published_gaps import (
     published_demographic_parity,
     published_equal_opportunity,
 )
-from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun
 from evenhand_reproductions.fairfedavgalm.tasks import CELLS, LABEL_NOISE, TaskRows, TrainingTask
 from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.presets import preset_options

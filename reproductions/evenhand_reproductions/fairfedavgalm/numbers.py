@@ -1,7 +1,7 @@
 """The numbers printed in the FairFedAvgALM paper, as data: CelebA, accuracy, DP and EO in %, mean and spread of 3 runs.
 
 Its DP and EO are those of the published code, which divides by all rows instead of by each group's
-(`evenhand.metrics.published_demographic_parity`).
+(`evenhand_reproductions.fairfedavgalm.published_gaps`).
 """
 
 from __future__ import annotations

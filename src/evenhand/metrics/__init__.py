@@ -4,23 +4,15 @@ A value says how a model does on these rows; it does not make the model "fair" o
 ``sensitive_features``: a list, array, Series, dict of columns or DataFrame. Several columns are looked at one attribute
 at a time, and with ``cross=True`` crossed as well (sex × race); a summary keeps the worst of them.
 
-From scores of a two-label model (``scores.py``): :func:`summary`, :func:`gap_bounds`, :func:`intervals`,
-and counts by group, :func:`group_counts` (``by_group.py``); of the gap that a constraint bounds,
-:func:`constraint_gaps` (``constraint_gaps.py``). From decisions over any number of labels (``decisions.py``):
-:func:`demographic_parity`, :func:`equal_opportunity`, what the code published with FairFedAvgALM computes in their
-place, :func:`label_gaps` and :func:`decision_intervals`.
+From scores of a two-label model (``scores.py``): :func:`summary`, :func:`gap_bounds`, :func:`intervals`. From counts by
+group (``gaps.py``): :func:`group_counts`, and :func:`constraint_gaps` for the gap that a constraint bounds. From
+decisions over any number of labels (``decisions.py``): :func:`demographic_parity`, :func:`equal_opportunity` and
+:func:`decision_intervals`.
 """
 
 from __future__ import annotations
 
-from evenhand.metrics.decisions import (
-    decision_intervals,
-    demographic_parity,
-    equal_opportunity,
-    label_gaps,
-    published_demographic_parity,
-    published_equal_opportunity,
-)
+from evenhand.metrics.decisions import decision_intervals, demographic_parity, equal_opportunity
 from evenhand.metrics.gaps import constraint_gaps, group_counts
 from evenhand.metrics.scores import gap_bounds, intervals, summary
 
@@ -32,8 +24,5 @@ __all__ = [
     "gap_bounds",
     "group_counts",
     "intervals",
-    "label_gaps",
-    "published_demographic_parity",
-    "published_equal_opportunity",
     "summary",
 ]

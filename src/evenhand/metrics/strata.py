@@ -57,33 +57,23 @@ class GroupCounts:
 
 
 class Rate(NamedTuple):
-    """A mean within each group: a sum divided by a number of rows.
-
-    `pooled` divides by the rows of all groups instead, as the code published with FairFedAvgALM does.
-    """
+    """A mean within each group: a sum divided by a number of rows."""
 
     total: Callable[[GroupCounts], Any]
     over: Callable[[GroupCounts], Array]
-    pooled: bool = False
     mean_loss: bool = False
-
-    def _divisor(self, of: GroupCounts) -> Array:
-        return self.over(of).sum(axis=-2, keepdims=True) if self.pooled else self.over(of)
 
     def mean(self, of: GroupCounts) -> Array:
         """Return the means, (..., groups, labels); NaN where there are no rows."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Array = self.total(of) / self._divisor(of)
+            found: Array = self.total(of) / self.over(of)
         return found
 
     def variance(self, of: GroupCounts) -> Array:
         """Return the means' variances."""
-        total, over = np.broadcast_arrays(self.total(of), self._divisor(of))
+        total, over = np.broadcast_arrays(self.total(of), self.over(of))
         if self.mean_loss:
             return mean_variance(total, of.squares, over)
-        if self.pooled:
-            # Shares of the same rows vary against each other: two independent counts vary at least as much.
-            return (total + 1.0) / (over + 2.0) / np.maximum(over, 1.0)
         return rate_variance(total, over)
 
 
@@ -94,8 +84,6 @@ RATES: Final[dict[str, Rate]] = {
     "DP": Rate(lambda of: of.selected, lambda of: of.rows),
     "demographic_parity": Rate(lambda of: of.selected, lambda of: of.rows),
     "equal_opportunity": Rate(lambda of: of.hits, lambda of: of.positives),
-    "published_demographic_parity": Rate(lambda of: of.selected, lambda of: of.rows, pooled=True),
-    "published_equal_opportunity": Rate(lambda of: of.hits, lambda of: of.positives, pooled=True),
 }
 WORST_OF: Final = {"equalized_odds": ("DFP", "DFN")}
 
@@ -111,8 +99,8 @@ class Strata:
     attributes
         The sensitive attributes, with each stratum's group.
     truth, predicted
-        (strata, labels): which labels the rows have, and are predicted to have. `predicted` is None for scores, whose
-        decisions differ within a stratum.
+        (strata, labels): which labels the rows have, and are predicted to have. `predicted` is None for scores,
+        because their decisions differ within a stratum.
     measured
         The labels that are compared, each with the rest.
     scored
@@ -138,24 +126,11 @@ class Strata:
         return cls(size, _with_codes(attributes, codes), label[:, None] > 0, None, [0], scored)
 
     @classmethod
-    def of_decisions(
-        cls, truth: list[Integers], predicted: list[Integers], labels: int | None, attributes: list[Attribute]
-    ) -> Strata:
-        """Count rows with labels.
-
-        Parameters
-        ----------
-        truth, predicted
-            One column with the codes of `labels` labels; or, where `labels` is None, columns of zeros and ones, one for
-            every label.
-        """
-        stratum, found = strata([*truth, *predicted, *(one.codes for one in attributes)])
-        parts = found[: len(truth)], found[len(truth) : 2 * len(truth)]
-        marks = [
-            np.stack(part, axis=1) > 0 if labels is None else part[0][:, None] == np.arange(labels) for part in parts
-        ]
-        attributes = _with_codes(attributes, found[2 * len(truth) :])
-        return cls(np.bincount(stratum), attributes, marks[0], marks[1], list(range(marks[0].shape[1])))
+    def of_decisions(cls, truth: Integers, predicted: Integers, labels: int, attributes: list[Attribute]) -> Strata:
+        """Count rows with the codes of `labels` labels, true and predicted."""
+        stratum, found = strata([truth, predicted, *(one.codes for one in attributes)])
+        real, decided = (part[:, None] == np.arange(labels) for part in found[:2])
+        return cls(np.bincount(stratum), _with_codes(attributes, found[2:]), real, decided, list(range(labels)))
 
     @property
     def n_rows(self) -> int:
