@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from evenhand.data import PartyEncoder, load, split_columns
+from evenhand.data import PartyEncoder, load
 from evenhand.vertical.problem import PartyColumns
-from evenhand_reproductions.data.splits import papers_split, party_sizes
+from evenhand_reproductions.data.splits import papers_split, party_sizes, split_columns
 
 
 @dataclass(frozen=True)

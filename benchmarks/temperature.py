@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from evenhand import EqualizedOdds, VerticalClassifier
-from evenhand.data import PartyEncoder, load, split_columns
+from evenhand.data import PartyEncoder, load
 from evenhand.metrics import gap_bounds, summary
 from evenhand.solvers import Subspace
-from evenhand_reproductions.data.splits import papers_split, party_sizes
+from evenhand_reproductions.data.splits import papers_split, party_sizes, split_columns
 
 DRAWS = range(30, 40)
 TEMPERATURES = (0.1, 0.2, 0.5, 1.0)

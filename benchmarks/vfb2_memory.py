@@ -20,9 +20,9 @@ import numpy as np
 import scipy.sparse as sp
 from problems import arguments
 
-from evenhand.data import split_columns
 from evenhand.protocol.job import Job
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.data.splits import split_columns
 from evenhand_reproductions.in_memory import train_vertical
 from evenhand_reproductions.vfb2.problems import read
 

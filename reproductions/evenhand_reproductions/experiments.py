@@ -12,14 +12,14 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.kinds import Constraint, EqualOpportunity
-from evenhand.data import PartyEncoder, split_columns
+from evenhand.data import PartyEncoder
 from evenhand.data.public.dataset import Dataset
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary
 from evenhand.models import MLP
 from evenhand.solvers import FairVFL, FedBCD, Subspace
-from evenhand_reproductions.data.splits import papers_split, party_sizes
+from evenhand_reproductions.data.splits import papers_split, party_sizes, split_columns
 from evenhand_reproductions.settings import SETS, Meter, Record
 
 PUBLISHED = {"step": 0.01, "dual_step": 0.1, "damping": 1e-3}

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.data.splits import dirichlet_clients
 from evenhand.errors import DataError, InputError
-from evenhand_reproductions.data.clients import clients_by_column, iid_clients, rows_of_clients, skewed_clients
+from evenhand_reproductions.data.clients import (
+    clients_by_column,
+    dirichlet_clients,
+    iid_clients,
+    rows_of_clients,
+    skewed_clients,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 

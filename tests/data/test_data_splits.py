@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data.splits import split_columns
 from evenhand.errors import InputError
 from evenhand.jobs.tables import held_out
+from evenhand_reproductions.data.splits import split_columns
 
 
 @given(st.integers(1, 60), st.data())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from evenhand.arrays import Integers
 from evenhand.data.public.catalog import lookup
@@ -49,3 +50,39 @@ def party_sizes(name: str, version: str = "journal") -> tuple[int, ...]:
         known = ", ".join(PARTY_SIZES["journal"])
         raise InputError(f"no party sizes for {key!r}, version {version!r}: versions are journal and first, of {known}")
     return PARTY_SIZES[version][key]
+
+
+def split_columns(
+    columns: int | Sequence[str] | pd.DataFrame, parties: int | Sequence[int], seed: int
+) -> list[Integers]:
+    """Split encoded features among parties at random, as the papers do.
+
+    Parameters
+    ----------
+    columns : the features, or how many there are.
+    parties : the number of features of each party, or the number of parties, for shares as equal as possible.
+    seed : seed of the random draw.
+
+    Returns
+    -------
+    For each party the sorted positions of its features.
+    """
+    count = columns if isinstance(columns, int) else _names(columns).size
+    sizes = _equal_sizes(count, parties) if isinstance(parties, int) else list(parties)
+    if sum(sizes) != count or min(sizes, default=0) < 1:
+        raise InputError(
+            f"shares {sizes} sum to {sum(sizes)}, but there are {count} features; each share is at least 1"
+        )
+    order = np.random.default_rng(seed).permutation(count).astype(np.int64)
+    return [np.sort(share) for share in np.split(order, np.cumsum(sizes)[:-1])]
+
+
+def _names(columns: Sequence[str] | pd.DataFrame) -> np.ndarray[Any, np.dtype[np.object_]]:
+    return np.asarray(list(columns.columns if isinstance(columns, pd.DataFrame) else columns), dtype=object)
+
+
+def _equal_sizes(count: int, parties: int) -> list[int]:
+    if not 1 <= parties <= count:
+        raise InputError(f"{count} columns cannot be shared between {parties} parties so that each gets one")
+    small, larger = divmod(count, parties)
+    return [small + (k < larger) for k in range(parties)]

@@ -21,19 +21,21 @@ import pandas as pd
 
 from evenhand.arrays import Booleans, Integers
 from evenhand.constraints.kinds import Constraint, GroupAgainstOverall, LossParity
-from evenhand.data import dirichlet_clients
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
-from evenhand.metrics import published_demographic_parity, published_equal_opportunity
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
 from evenhand_reproductions.data.biased import coloured
-from evenhand_reproductions.data.clients import rows_of_clients
+from evenhand_reproductions.data.clients import dirichlet_clients, rows_of_clients
 from evenhand_reproductions.data.digits import load_digit_images
 from evenhand_reproductions.data.images import ImageDataset
 from evenhand_reproductions.data.imsitu import load_imsitu
 from evenhand_reproductions.fairfedavgalm.numbers import METRICS
 from evenhand_reproductions.fairfedavgalm.pages import MEASURED, paired
+from evenhand_reproductions.fairfedavgalm.published_gaps import (
+    published_demographic_parity,
+    published_equal_opportunity,
+)
 from evenhand_reproductions.fairfedavgalm.tasks import small_convolutions
 from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.presets import preset_of, preset_options

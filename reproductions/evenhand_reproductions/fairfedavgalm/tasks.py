@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Integers
-from evenhand.data import PartyEncoder, dirichlet_clients, load
+from evenhand.data import PartyEncoder, load
 from evenhand.data.images.arrays import Bytes, as_floats
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand_reproductions.data.biased import Mark, biased_digits
 from evenhand_reproductions.data.celeba import load_celeba
-from evenhand_reproductions.data.clients import rows_of_clients
+from evenhand_reproductions.data.clients import dirichlet_clients, rows_of_clients
 from evenhand_reproductions.data.digits import load_digit_images
 from evenhand_reproductions.data.images import ImageDataset
 from evenhand_reproductions.settings import SETS

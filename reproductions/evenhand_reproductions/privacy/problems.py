@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array, Integers, Matrix
-from evenhand.data import PartyEncoder, split_columns
+from evenhand.data import PartyEncoder
 from evenhand.data.public.dataset import Dataset
-from evenhand_reproductions.data.splits import PAPER_ROWS, papers_split, party_sizes
+from evenhand_reproductions.data.splits import PAPER_ROWS, papers_split, party_sizes, split_columns
 from evenhand_reproductions.experiments import FairVFLProblem
 
 PARTIES = 6

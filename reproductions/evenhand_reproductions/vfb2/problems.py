@@ -14,12 +14,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data import PartyEncoder, load, split_columns
+from evenhand.data import PartyEncoder, load
 from evenhand.protocol.job import Job, RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand_reproductions.data.sparse_sets import load_sparse
+from evenhand_reproductions.data.splits import split_columns
 from evenhand_reproductions.in_memory import train_vertical
 
 RIDGE: Final = 1e-4

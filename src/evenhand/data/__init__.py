@@ -2,7 +2,6 @@
 
 from evenhand.data.public.fetch import fetch
 from evenhand.data.public.loaders import load
-from evenhand.data.splits import dirichlet_clients, split_columns
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import read_libsvm, write_libsvm
 from evenhand.data.tables.readers import TableSource, read_table
@@ -11,12 +10,10 @@ from evenhand.data.tables.stream import encode_parquet
 __all__ = [
     "PartyEncoder",
     "TableSource",
-    "dirichlet_clients",
     "encode_parquet",
     "fetch",
     "load",
     "read_libsvm",
     "read_table",
-    "split_columns",
     "write_libsvm",
 ]
