@@ -26,7 +26,6 @@ SEES_EVERYBODY = {
     "evenhand.horizontal.averaging.batched.BatchedClients.__init__": "all clients' rows in one tensor",
     "evenhand.horizontal.averaging.batched.BatchedClients._check_normalisation": "refuses rows that cannot be in it",
     "evenhand.horizontal.averaging.measuring.LocalData.__init__": "the tensor itself",
-    "evenhand.horizontal.prox_al.solver.batched": "clients that solve side by side",
     # Not roles: the loop over everybody by which terms come about. Nothing but summaries goes from one to another.
     "evenhand.solvers.agreeing.combine": "in one process only: checks and warnings that a deployment cannot make",
     "evenhand.solvers.agreeing.held_values": "groups as the clients' tables write them",

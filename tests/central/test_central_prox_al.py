@@ -11,11 +11,11 @@ from support.programs import by_scipy, contradicting, net_of, samples, strongly_
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
 from evenhand.programs.optimality import SolveStatus
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import L1, Ball, Box, Regulariser
 from evenhand_reproductions.central.prox_al import prox_al
 from evenhand_reproductions.programs.pooled import Pooled
 from evenhand_reproductions.programs.problems import constrained, neyman_pearson
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
+from evenhand_reproductions.programs.regularisers import L1, Ball, Box, Regulariser
 from evenhand_reproductions.programs.solving import measure
 
 TIGHT = {"stationarity": 1e-6, "feasibility": 1e-6}

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from evenhand.errors import DivergenceError, InputError, ProtocolError
 from evenhand.horizontal.averaging.options import AveragingOptions
-from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, generator
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.solvers.registry import HORIZONTAL

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from evenhand import EqualizedOdds, HorizontalClassifier
-from evenhand.horizontal.averaging.batching import LEAST_STEPS, Batching
+from evenhand.horizontal.averaging.batched import LEAST_STEPS, Batching
 from evenhand.protocol.job import Job, check_options
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.solvers.registry import HORIZONTAL

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.horizontal.averaging import batched
-from evenhand.horizontal.averaging.batching import Batching, deal
+from evenhand.horizontal.averaging.batched import Batching, deal
 from evenhand.horizontal.averaging.messages import FINAL, MODEL, TILT
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingServer

@@ -14,19 +14,18 @@ from support.programs import by_scipy, contradicting, net_of, samples, strongly_
 
 from evenhand.constraints.kinds import EqualOpportunity, LossParity
 from evenhand.errors import InputError
-from evenhand.horizontal.prox_al.batched import BatchedSolve
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.prox_al.server import ProxALServer
-from evenhand.horizontal.prox_al.stacked_slices import StackedSlices
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.optimality import SolveStatus
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
 from evenhand.runtime.inprocess import InProcess
 from evenhand_reproductions.central.prox_al import prox_al as pooled_prox_al
+from evenhand_reproductions.programs.batched import BatchedSolve, StackedSlices
 from evenhand_reproductions.programs.pooled import Pooled
 from evenhand_reproductions.programs.problems import constrained, neyman_pearson, random_quadratic_programs
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
+from evenhand_reproductions.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
 from evenhand_reproductions.programs.solving import deal, measure, prox_al, prox_al_roles, solution
 
 NAMES = ["c0", "c1", "c2"]

@@ -14,13 +14,13 @@ import pytest
 from support.programs import samples, strongly_convex
 
 from evenhand.horizontal.prox_al.client import LocalStep, SteppingClient
-from evenhand.horizontal.prox_al.exact import ExactSolve
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.programs.program import Program
 from evenhand.protocol.messages import Message
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
 from evenhand_reproductions.programs.problems import neyman_pearson, random_quadratic_programs
+from evenhand_reproductions.programs.quadratic import ExactSolve
 from evenhand_reproductions.programs.solving import deal, prox_al_roles
 
 Array = np.ndarray

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.horizontal.seeds import generator, secret_generator
+from evenhand.horizontal.problem import generator, secret_generator
 
 MODEL = np.arange(4.0)
 

@@ -19,11 +19,11 @@ from evenhand.errors import InputError
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.horizontal.sqp.search import bfgs, positive
 from evenhand.programs.optimality import SolveStatus
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
 from evenhand_reproductions.central.prox_al import prox_al as pooled_prox_al
 from evenhand_reproductions.programs.pooled import Pooled
 from evenhand_reproductions.programs.problems import constrained, neyman_pearson, random_quadratic_programs
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
+from evenhand_reproductions.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
 from evenhand_reproductions.programs.smooth import SmoothProgram
 from evenhand_reproductions.programs.solving import deal, measure, sqp, sqp_roles
 

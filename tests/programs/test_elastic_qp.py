@@ -10,9 +10,8 @@ from support.programs import by_scipy, random_sides
 
 from evenhand.errors import InputError
 from evenhand.programs.elastic_qp import elastic_step
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
-from evenhand.programs.shared import OnFirst
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
+from evenhand_reproductions.programs.regularisers import L1, ZERO, Ball, Box, OnFirst, Regulariser, cone_rows
 
 
 @given(seed=st.integers(0, 10_000), rows=st.integers(0, 5))
@@ -52,7 +51,15 @@ def test_h_enters_as_it_is(regulariser: Regulariser) -> None:
     root = rng.standard_normal((3, 3))
     matrix, gradient, weights = root @ root.T + np.eye(3), 2.0 * rng.standard_normal(3), np.array([0.1, 0.0, -0.1])
     row = rng.standard_normal((1, 3))
-    found = elastic_step(matrix, gradient, row, np.array([-np.inf]), np.array([0.1]), 1.0, weights, regulariser)
+    found = elastic_step(
+        matrix,
+        gradient,
+        row,
+        np.array([-np.inf]),
+        np.array([0.1]),
+        1.0,
+        None if regulariser is ZERO else cone_rows(regulariser, weights),
+    )
     slope = gradient + matrix @ found.step + found.net @ row
     there = regulariser.settle(regulariser.prox(weights + found.step, 0.0))
     assert regulariser.distance(there, slope) <= 1e-4
@@ -60,9 +67,7 @@ def test_h_enters_as_it_is(regulariser: Regulariser) -> None:
 
 def test_an_h_the_programs_do_not_know_is_refused() -> None:
     with pytest.raises(InputError, match="OnFirst"):
-        elastic_step(
-            np.eye(2), np.zeros(2), np.zeros((0, 2)), np.zeros(0), np.zeros(0), 1.0, np.zeros(2), OnFirst(L1(1.0), 1)
-        )
+        cone_rows(OnFirst(L1(1.0), 1), np.zeros(2))
 
 
 def test_equalities_are_met_to_the_last_digits_at_a_price_above_their_multipliers() -> None:

@@ -11,10 +11,10 @@ from support.programs import samples
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
 from evenhand.programs.augmented import Augmented
-from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Method, Minimiser, Pull, convex_inverse, convexified
-from evenhand.programs.regularisers import L1, Ball, Box, Regulariser
+from evenhand_reproductions.programs.composite import minimise_composite
 from evenhand_reproductions.programs.problems import constrained, neyman_pearson
+from evenhand_reproductions.programs.regularisers import L1, Ball, Box, Regulariser
 from evenhand_reproductions.programs.smooth import SmoothProgram
 
 

@@ -14,7 +14,6 @@ from support.programs import KINDS, check_derivatives, samples, strongly_convex,
 from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity
 from evenhand.errors import InputError
 from evenhand.programs.augmented import Augmented
-from evenhand.programs.regularisers import ZERO
 from evenhand.programs.shared import decoupled, widened
 from evenhand.programs.slices import SliceProgram
 from evenhand_reproductions.programs.pooled import Pooled
@@ -42,7 +41,7 @@ def test_pooled_decoupled_and_sparse_programs(seed: int) -> None:
     pooled = Pooled(federated.clients, None, federated.shared)
     check_derivatives(pooled, at, rng.standard_normal(pooled.own.n_rows))
     clients = [decoupled(client, federated.shared, 2, place) for place, client in enumerate(federated.clients)]
-    server, _ = widened(None, federated.shared, ZERO, 2, 5)
+    server = widened(None, federated.shared, 2, 5)
     wide = rng.standard_normal(5 + 2 * federated.shared.n_rows)
     for program in [*clients, server]:
         check_derivatives(program, wide, rng.standard_normal(program.own.n_rows))

@@ -10,7 +10,7 @@ from support.programs import prox_by_search, random_sides
 
 from evenhand.constraints.slices import Bounds
 from evenhand.errors import ConstraintError, InputError
-from evenhand.programs.regularisers import L1, Ball, Box, Regulariser, Zero
+from evenhand_reproductions.programs.regularisers import L1, Ball, Box, Regulariser, Zero
 
 
 def test_sides_of_every_kind_of_row() -> None:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.errors import InputError, ProtocolError
-from evenhand.horizontal.averaging.aggregation import aggregate, check_length
+from evenhand.horizontal.averaging.rounds import aggregate, check_length
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
 from evenhand_reproductions.in_memory import horizontal_terms, train_clients

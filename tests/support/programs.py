@@ -20,9 +20,9 @@ from evenhand.constraints.kinds import (
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.slices import Bounds
 from evenhand.programs.program import Program
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import Regulariser
 from evenhand_reproductions.programs.pooled import Pooled
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
+from evenhand_reproductions.programs.regularisers import Regulariser
 from evenhand_reproductions.programs.smooth import SmoothProgram
 from evenhand_reproductions.programs.solving import Solution
 

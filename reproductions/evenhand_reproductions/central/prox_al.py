@@ -9,13 +9,13 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.errors import InputError
 from evenhand.programs.augmented import Augmented
-from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Method, Minimiser, Pull
 from evenhand.programs.optimality import SHARED, ProxALTolerances, Residual, SolveStatus, is_infeasible
 from evenhand.programs.program import Program
-from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.protocol.roles import Report
+from evenhand_reproductions.programs.composite import minimise_composite
 from evenhand_reproductions.programs.pooled import Pooled
+from evenhand_reproductions.programs.regularisers import ZERO, Regulariser
 from evenhand_reproductions.programs.solving import Solution, residual_at
 
 

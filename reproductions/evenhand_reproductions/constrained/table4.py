@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from evenhand.programs.quadratic import QuadraticProgram
 from evenhand_reproductions.constrained import methods, pages
 from evenhand_reproductions.constrained.methods import BY_SQP, METHODS, POOLED, ROUNDS, TOLERANCE, measured
 from evenhand_reproductions.constrained.numbers import (
@@ -21,6 +20,7 @@ from evenhand_reproductions.constrained.numbers import (
 )
 from evenhand_reproductions.constrained.problems import NEARLY_EXACT, quadratic_problem
 from evenhand_reproductions.programs.problems import random_quadratic_programs
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
 from evenhand_reproductions.settings import Meter, Record, Settings
 from evenhand_reproductions.writing import Page, markdown_table, spread
 

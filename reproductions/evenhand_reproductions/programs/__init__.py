@@ -4,10 +4,10 @@
 """
 
 from evenhand.constraints.slices import Bounds
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import L1, Ball, Box
 from evenhand_reproductions.programs.pooled import Pooled
 from evenhand_reproductions.programs.problems import constrained, neyman_pearson, random_quadratic_programs
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
+from evenhand_reproductions.programs.regularisers import L1, Ball, Box
 from evenhand_reproductions.programs.smooth import SmoothProgram
 from evenhand_reproductions.programs.solving import Solution, measure, prox_al, sqp
 from evenhand_reproductions.programs.torch_program import TorchProgram

@@ -17,8 +17,8 @@ from evenhand.constraints.scope import Scope
 from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, bounds_of
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs.program import Program
-from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.slices import SliceProgram, sample_program
+from evenhand_reproductions.programs.quadratic import QuadraticProgram
 
 Weighting = Literal["clients", "rows"]
 

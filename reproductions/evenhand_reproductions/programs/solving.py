@@ -13,21 +13,21 @@ from evenhand.arrays import Array
 from evenhand.constraints.slices import NO_BOUNDS, Bounds
 from evenhand.errors import InputError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
-from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxAL
-from evenhand.horizontal.prox_al.server import ProxALServer
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.options import SQP
-from evenhand.horizontal.sqp.server import SQPServer
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus, kkt_residual
 from evenhand.programs.program import Program, ProgramPoint
-from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import check_name
 from evenhand.training.run import RunSettings, carry_out
+from evenhand_reproductions.programs.batched import solve_together
+from evenhand_reproductions.programs.quadratic import ExactSolve, is_quadratic
+from evenhand_reproductions.programs.regularised import RegularisedProxALServer, RegularisedSQPServer, with_regulariser
+from evenhand_reproductions.programs.regularisers import ZERO, Regulariser
 
 Clients = Sequence[Program] | Mapping[str, Program]
 
@@ -58,7 +58,7 @@ class DealtProgram:
 
     def server_part(self) -> ServerPart:
         bounds = {name: program.own for name, program in self.clients.items()}
-        return ServerPart(bounds, self.server, self.shared, self.regulariser, self.start)
+        return ServerPart(bounds, self.server, self.shared, self.start)
 
 
 def deal(
@@ -95,7 +95,7 @@ def prox_al(
     server
         c_0, with data of the server's own.
     regulariser
-        h, one of `evenhand.programs.L1`, `Box`, `Ball`; None is zero.
+        h, one of `L1`, `Box`, `Ball`; None is zero.
     shared
         Bounds of inequalities that all clients have summands of; they are decoupled as in proximal AL Eq. 4.
     start
@@ -124,22 +124,25 @@ def sqp(
     return solve(lambda: sqp_roles(dealt, settings))
 
 
-def prox_al_roles(dealt: DealtProgram, options: ProxAL) -> tuple[ProxALServer, list[ProxALClient]]:
+def prox_al_roles(dealt: DealtProgram, options: ProxAL) -> tuple[RegularisedProxALServer, list[ProxALClient]]:
     """Build the roles of a run of `prox_al`."""
-    head = ProxALServer(dealt.server_part(), options)
+    head = RegularisedProxALServer(dealt.server_part(), options, dealt.regulariser)
     names = list(dealt.clients)
     clients = [ProxALClient(name, own, names, dealt.shared, options) for name, own in dealt.clients.items()]
     solve_together(clients)
+    for client in clients:
+        if is_quadratic(client.program):
+            client.steps = ExactSolve(client.program)
     return head, clients
 
 
-def sqp_roles(dealt: DealtProgram, options: SQP) -> tuple[SQPServer, list[SQPClient]]:
+def sqp_roles(dealt: DealtProgram, options: SQP) -> tuple[RegularisedSQPServer, list[SQPClient]]:
     """Build the roles of a run of `sqp`."""
     exact = options.is_exact(len(dealt.start))
     lacking = [name for name, program in dealt.clients.items() if program.curvature == "none"]
     if exact and lacking:
         raise InputError(f"client {lacking[0]!r} has no second derivatives; use curvature='bfgs'")
-    head = SQPServer(dealt.server_part(), options)
+    head = RegularisedSQPServer(dealt.server_part(), options, dealt.regulariser)
     return head, [SQPClient(name, program, exact=exact) for name, program in dealt.clients.items()]
 
 
@@ -249,7 +252,7 @@ def measure(
         parts.append((program.own, point.constraints[:own], table))
     parts.append((shared, sums, shared_table))
     known = [(bounds, values, bounds.table(bounds.of_net(table[0] - table[1]))) for bounds, values, table in parts]
-    return kkt_residual(weights, value, slope, known, regulariser)
+    return with_regulariser(kkt_residual(value, slope, known), weights, slope, regulariser)
 
 
 def residual_at(
@@ -258,6 +261,5 @@ def residual_at(
     """Compute the optimality conditions of one program at an evaluated point."""
     bounds = program.own
     slope = point.gradient + bounds.net(multipliers) @ point.jacobian
-    return kkt_residual(
-        weights, point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))], regulariser
-    )
+    found = kkt_residual(point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))])
+    return with_regulariser(found, weights, slope, regulariser)

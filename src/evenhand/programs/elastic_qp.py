@@ -1,9 +1,9 @@
 """Solve a convex quadratic program with elastic rows, by one factorisation where possible, else by Clarabel.
 
-    min over p, t ≥ 0:   gᵀp + ½ pᵀHp + h(w + p) + ν Σ t    subject to    below − t ≤ J p ≤ above + t
+    min over p, t ≥ 0:   gᵀp + ½ pᵀHp + ν Σ t    subject to    below − t ≤ J p ≤ above + t
 
-The slack t makes every program feasible: rows that cannot hold are violated by t, at the price ν. h enters exactly:
-extra unknowns for ℓ₁, bounds for a box, a second-order cone for a ball.
+The slack t makes every program feasible: rows that cannot hold are violated by t, at the price ν. More convex parts of
+the objective can be added as cones.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import scipy.sparse as sp
 from scipy.linalg import lapack
 
 from evenhand.arrays import Array
-from evenhand.errors import DivergenceError, InputError
-from evenhand.programs.regularisers import L1, Ball, Box, Regulariser, Zero
+from evenhand.errors import DivergenceError
 
 PENALTY_LIMIT = 1e6
 """Largest ν: rows that are still missed at this price count as impossible."""
@@ -52,6 +51,15 @@ class QuadraticStep:
     penalty: float
 
 
+class ConeRows(NamedTuple):
+    """More parts of the program: the cost of extra unknowns, and rows with bounds and cones in Clarabel's form."""
+
+    cost: Array
+    rows: Array
+    bounds: Array
+    cones: list[Any]
+
+
 def elastic_step(
     matrix: Array,
     gradient: Array,
@@ -59,8 +67,7 @@ def elastic_step(
     below: Array,
     above: Array,
     penalty: float,
-    weights: Array | None = None,
-    regulariser: Regulariser | None = None,
+    cones: ConeRows | None = None,
     tolerance: float = 1e-9,
 ) -> QuadraticStep:
     """Solve the program, raising ν as far as the rows need; bounds may be infinite.
@@ -69,8 +76,7 @@ def elastic_step(
     steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. A total violation below
     `tolerance` does not raise ν.
     """
-    plain = regulariser is None or isinstance(regulariser, Zero)
-    direct = _Direct(matrix, gradient, jacobian, below, above) if plain else None
+    direct = None if cones is not None else _Direct(matrix, gradient, jacobian, below, above)
     if direct is not None and (below == above).all():
         # Equalities that can hold do hold, for any ν above their multipliers.
         held = direct.solve(PENALTY_LIMIT)
@@ -84,7 +90,7 @@ def elastic_step(
         found = None if direct is None else direct.solve(penalty)
         if found is None:
             if not interior:
-                interior.append(_Problem(matrix, gradient, jacobian, below, above, weights, regulariser))
+                interior.append(_Problem(matrix, gradient, jacobian, below, above, cones))
             found = interior[0].solve(penalty)
         return found
 
@@ -99,7 +105,7 @@ def elastic_step(
 
 
 class _Direct:
-    """The program with h = 0: one factorisation of H, and a guess of the active and the violated rows.
+    """The program by one factorisation of H, and a guess of the active and the violated rows.
 
     An active row has the multiplier that puts it on its bound; a row that would need more than ν is violated.
     A guess that turns out right is the exact solution.
@@ -160,21 +166,14 @@ class _Problem:
     """The program in Clarabel's form: min ½xᵀPx + qᵀx subject to Ax + s = b, s in a product of cones."""
 
     def __init__(
-        self,
-        matrix: Array,
-        gradient: Array,
-        jacobian: Array,
-        below: Array,
-        above: Array,
-        weights: Array | None,
-        regulariser: Regulariser | None,
+        self, matrix: Array, gradient: Array, jacobian: Array, below: Array, above: Array, cones: ConeRows | None
     ) -> None:
         self.size = len(gradient)
         self.matrix, self.gradient, self.jacobian = matrix, gradient, jacobian
         self.below, self.above = below, above
         self.upper, self.lower = np.flatnonzero(np.isfinite(above)), np.flatnonzero(np.isfinite(below))
         self.slacks = len(self.upper) + len(self.lower)
-        part = _regulariser_part(regulariser, self.size, weights)
+        part = cones or ConeRows(np.zeros(0), np.zeros((0, self.size)), np.zeros(0), [])
         known = self.size + len(part.cost)
         # Filled in dense form: the programs are small, and assembling sparse blocks would cost more than solving them.
         quadratic = np.zeros((known + self.slacks, known + self.slacks))
@@ -221,39 +220,3 @@ def _by_columns(dense: Array) -> sp.csc_array:
     columns, rows = np.nonzero(dense.T)
     ends = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=dense.shape[1]))])
     return sp.csc_array((dense[rows, columns], rows, ends), shape=dense.shape)
-
-
-class _RegulariserPart(NamedTuple):
-    """h(w + p) in the program: the cost of extra unknowns, and rows with bounds and cones."""
-
-    cost: Array
-    rows: Array
-    bounds: Array
-    cones: list[Any]
-
-
-def _regulariser_part(regulariser: Regulariser | None, size: int, weights: Array | None) -> _RegulariserPart:
-    none, eye = np.zeros(0), np.eye(size)
-    if regulariser is None or isinstance(regulariser, Zero):
-        return _RegulariserPart(none, np.zeros((0, size)), none, [])
-    assert weights is not None
-    if isinstance(regulariser, L1):
-        # |w + p| ≤ r for an extra unknown r each.
-        rows = np.block([[eye, -eye], [-eye, -eye]])
-        cones = [clarabel.NonnegativeConeT(2 * size)]
-        return _RegulariserPart(np.full(size, regulariser.scale), rows, np.concatenate([-weights, weights]), cones)
-    if isinstance(regulariser, Box):
-        lower = np.broadcast_to(regulariser.lower, (size,)) - weights
-        upper = np.broadcast_to(regulariser.upper, (size,)) - weights
-        above, under = np.isfinite(upper), np.isfinite(lower)
-        bounds = np.concatenate([upper[above], -lower[under]])
-        cones = [clarabel.NonnegativeConeT(len(bounds))] if len(bounds) else []
-        return _RegulariserPart(none, np.vstack([eye[above], -eye[under]]), bounds, cones)
-    if isinstance(regulariser, Ball):
-        rows = np.vstack([np.zeros((1, size)), -eye])
-        return _RegulariserPart(
-            none, rows, np.append(regulariser.radius, weights), [clarabel.SecondOrderConeT(size + 1)]
-        )
-    raise InputError(
-        f"the quadratic programs do not support {type(regulariser).__name__}; use L1, Box, Ball, or solver prox-al"
-    )

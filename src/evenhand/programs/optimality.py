@@ -11,7 +11,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.slices import Bounds
-from evenhand.programs.regularisers import ZERO, Regulariser
+from evenhand.programs.minimise import largest
 from evenhand.protocol.job import CheckedOptions, Count, Positive
 from evenhand.protocol.solver import Certificate
 
@@ -37,7 +37,7 @@ class Residual:
     Attributes
     ----------
     stationarity
-        dist∞(0, ∇f(w) + ∂h(w) + ∇c(w)μ).
+        ‖∇f(w) + ∇c(w)μ‖∞.
     violation
         Largest violation of a row.
     complementarity
@@ -45,7 +45,7 @@ class Residual:
     distance
         dist∞(c(w), N(μ)) (proximal AL Definition 1): violation, and the slack of sides with a multiplier.
     objective
-        f(w) + h(w).
+        f(w).
     """
 
     stationarity: float
@@ -62,13 +62,7 @@ class Residual:
         return Certificate(self.stationarity, self.violation, self.complementarity, self.objective, rounds, converged)
 
 
-def kkt_residual(
-    weights: Array,
-    value: float,
-    slope: Array,
-    parts: Sequence[tuple[Bounds, Array, Array]],
-    regulariser: Regulariser = ZERO,
-) -> Residual:
+def kkt_residual(value: float, slope: Array, parts: Sequence[tuple[Bounds, Array, Array]]) -> Residual:
     """Compute the optimality conditions at w.
 
     Parameters
@@ -82,8 +76,7 @@ def kkt_residual(
     """
     found = [bounds.conditions(values, table) for bounds, values, table in parts]
     violation, complementarity, distance = map(max, zip(*found, strict=True))
-    stationarity, objective = regulariser.distance(weights, slope), value + regulariser.value(weights)
-    return Residual(stationarity, violation, complementarity, distance, objective)
+    return Residual(largest(slope), violation, complementarity, distance, value)
 
 
 def feasible_radius(missed: float, slope: Array) -> float:

@@ -1,11 +1,11 @@
 """Constrained programs over clients: the interface between a solver and each client's functions.
 
-    min over w:   Σ_i f_i(w) + h(w)
+    min over w:   Σ_i f_i(w)
     subject to    lower_i ≤ c_i(w) ≤ upper_i            own rows of a client (or of the server, i = 0)
                   lower ≤ Σ_i s_i(w) ≤ upper            shared rows: each client knows its summand only
 
-This is proximal AL Eq. 5 with two-sided rows, and proximal AL Eq. 3 for shared rows. Slice means
-(`slices.py`) and quadratic programs (`quadratic.py`) implement it.
+This is proximal AL Eq. 5 with two-sided rows and h = 0, and proximal AL Eq. 3 for shared rows. `slices.py` implements
+it for slice means; the reproductions add quadratic programs and h.
 """
 
 from __future__ import annotations

@@ -8,15 +8,12 @@ rows convex.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.slices import Bounds
 from evenhand.programs.program import Curvature, Program, ProgramPoint
-from evenhand.programs.quadratic import QuadraticProgram
-from evenhand.programs.regularisers import Regulariser
+from evenhand.programs.slices import SliceProgram
 
 
 class Decoupled:
@@ -90,9 +87,8 @@ class Widened:
 
     shared = 0
 
-    def __init__(self, program: Program | None, bounds: Bounds, clients: int, inner: int) -> None:
-        rows = np.zeros((0, inner))
-        self.program: Program = QuadraticProgram(None, None, rows) if program is None else program
+    def __init__(self, program: Program, bounds: Bounds, clients: int, inner: int) -> None:
+        self.program = program
         self.inner = inner
         self.weights = inner + clients * bounds.n_rows
         self.sums = np.hstack([np.zeros((bounds.n_rows, inner)), *[np.eye(bounds.n_rows)] * clients])
@@ -145,36 +141,12 @@ class WidenedPoint:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class OnFirst:
-    """h on w, and zero on z."""
-
-    regulariser: Regulariser
-    inner: int
-
-    def value(self, weights: Array) -> float:
-        return self.regulariser.value(weights[: self.inner])
-
-    def prox(self, weights: Array, step: float) -> Array:
-        return np.append(self.regulariser.prox(weights[: self.inner], step), weights[self.inner :])
-
-    def distance(self, weights: Array, gradient: Array) -> float:
-        rest = float(np.max(np.abs(gradient[self.inner :]), initial=0.0))
-        return max(self.regulariser.distance(weights[: self.inner], gradient[: self.inner]), rest)
-
-    def settle(self, weights: Array) -> Array:
-        return np.append(self.regulariser.settle(weights[: self.inner]), weights[self.inner :])
-
-
 def decoupled(program: Program, shared: Bounds, clients: int, place: int) -> Program:
     """Return a client's program over (w, z), without shared rows; `place` is its place among the clients."""
     return Decoupled(program, shared, clients, place) if shared.n_rows else program
 
 
-def widened(
-    program: Program | None, shared: Bounds, regulariser: Regulariser, clients: int, inner: int
-) -> tuple[Program, Regulariser]:
-    """Return the server's program over (w, z), and h; a server without a program has no rows of its own."""
-    if shared.n_rows:
-        return Widened(program, shared, clients, inner), OnFirst(regulariser, inner)
-    return QuadraticProgram(None, None, np.zeros((0, inner))) if program is None else program, regulariser
+def widened(program: Program | None, shared: Bounds, clients: int, inner: int) -> Program:
+    """Return the server's program over (w, z); a server without a program has no rows of its own."""
+    own = SliceProgram(np.zeros((0, inner)), np.zeros(0), np.zeros(0)) if program is None else program
+    return Widened(own, shared, clients, inner) if shared.n_rows else own

@@ -4,10 +4,10 @@ An estimator takes a solver by name or as an object of its options class, so tha
 ``VerticalClassifier(solver=Subspace(history=8))`` has the parameter ``solver__history``.
 """
 
+from evenhand.horizontal.averaging.build import FedAvg
 from evenhand.horizontal.averaging.fairalm import FairALM
 from evenhand.horizontal.averaging.fairfed import FairFed
 from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALM
-from evenhand.horizontal.averaging.fedavg import FedAvg
 from evenhand.horizontal.averaging.fpfl import FPFL
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.sqp.options import SQP

@@ -13,7 +13,7 @@ from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.horizontal import prox_al, sqp
 from evenhand.horizontal import trees as histogram_trees
-from evenhand.horizontal.averaging import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
+from evenhand.horizontal.averaging import build, fairalm, fairfed, fairfedavgalm, fpfl
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.job import Job
@@ -29,7 +29,7 @@ VERTICAL: Final[dict[str, Solver[Server, Party]]] = {
 HORIZONTAL: Final[dict[str, Solver[HorizontalServer, HorizontalClient]]] = {
     one.name: one
     for one in (
-        fedavg.SOLVER,
+        build.SOLVER,
         fairfedavgalm.SOLVER,
         fairalm.SOLVER,
         fairfed.SOLVER,

@@ -1,10 +1,10 @@
-"""Build the roles of averaging solvers from the terms and each participant's data; torch is imported when called."""
+"""Build the roles of averaging solvers, plain FedAvg among them; torch is imported when they are built."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def averaging_solver(
     formulation: type[Formulation] = Unconstrained,
     server: type[AveragingServer] = AveragingServer,
     client: type[AveragingClient] = AveragingClient,
-    sums: str = "",
+    sums: tuple[type[AveragingServer], type[AveragingClient]] | None = None,
     vocabulary: Vocabulary = FEDAVG,
     **can: Any,
 ) -> Solver[AveragingServer, AveragingClient]:
@@ -40,12 +40,11 @@ def averaging_solver(
     Parameters
     ----------
     sums
-        Module with a `SharingServer` and `SharingClient` for runs in which the server learns only sums. Empty if the
-        usual classes work there too.
+        Server and client of runs in which the server learns only sums. None if the usual classes work there too.
     can
         Other fields of `Solver`.
     """
-    builder = _Builder(options, formulation, server, client, sums)
+    builder = _Builder(options, formulation, (server, client), sums or (server, client))
     return Solver(
         name=name,
         split="horizontal",
@@ -69,15 +68,12 @@ class _Builder:
         self,
         options: type[AveragingOptions],
         formulation: type[Formulation],
-        server: type[AveragingServer],
-        client: type[AveragingClient],
-        sums: str,
+        usual: tuple[type[AveragingServer], type[AveragingClient]],
+        sums: tuple[type[AveragingServer], type[AveragingClient]],
     ) -> None:
         self._options = options
         self._formulation = formulation
-        self._server = server
-        self._client = client
-        self._sums = sums
+        self._usual, self._sums = usual, sums
 
     def server(self, terms: HorizontalTerms, own: HorizontalServerData) -> AveragingServer:
         means = SliceMeans(terms)
@@ -85,7 +81,7 @@ class _Builder:
         network = _network(terms, own.network, own.device)
         start = _start(own.start, network, formulation)
         options = self._read(terms)
-        server = self._kind(terms, "SharingServer", self._server)
+        server, _ = self._sums if terms.only_sums else self._usual
         return server(terms, means, formulation, network, start, options=options, report_every=_every(terms, options))
 
     def client(self, terms: HorizontalTerms, name: str, own: ClientData) -> AveragingClient:
@@ -120,7 +116,7 @@ class _Builder:
             record_level = importlib.import_module("evenhand.horizontal.averaging.record_level")
             return record_level.RecordLearner(together, own.rows.name, means, own.update_noise, own.secret)
 
-        client = self._kind(terms, "SharingClient", self._client)
+        _, client = self._sums if terms.only_sums else self._usual
         return [
             client(
                 name,
@@ -137,9 +133,6 @@ class _Builder:
             )
             for name, own in owns.items()
         ]
-
-    def _kind(self, terms: HorizontalTerms, name: str, usual: type[Any]) -> Any:
-        return getattr(importlib.import_module(self._sums), name) if self._sums and terms.only_sums else usual
 
     def _read(self, terms: HorizontalTerms) -> AveragingOptions:
         return terms.job.settings(self._options).resolved(terms)
@@ -177,3 +170,14 @@ def _start(start: ModelStart | None, network: Any, formulation: Formulation) -> 
         if given.shape != needed.shape:
             raise InputError(f"the start has {given.size} {name}, but the model needs {needed.size}")
     return start
+
+
+@dataclass(frozen=True)
+class FedAvg(AveragingOptions):
+    """FedAvg: clients run local SGD on the mean loss, and the server averages their weights.
+
+    It is the baseline of the FairFedAvgALM paper and takes no constraint. Parameters are those of `AveragingOptions`.
+    """
+
+
+SOLVER = averaging_solver("fedavg", FedAvg, takes_constraints=False)

@@ -13,6 +13,11 @@ Round:
 
 A client with rows of fewer than two groups has no gap. Its Δ_i is the difference of accuracies instead. The server
 keeps shares by client name, whether or not the client takes part. A negative share counts as zero in the average.
+
+If the server learns only sums over clients, each client computes its own share, as the authors propose for secure
+aggregation. A round then has three exchanges: counts of the received model's decisions, distances of clients from the
+global gap, and updates weighted by shares that the server does not know. If all participants of a round have a share of
+zero, the model does not change.
 """
 
 from __future__ import annotations
@@ -24,15 +29,32 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from evenhand.errors import ProtocolError
 from evenhand.horizontal.averaging.build import averaging_solver
-from evenhand.horizontal.averaging.messages import FAIRFED, RATES
+from evenhand.horizontal.averaging.messages import (
+    DIFFERENCE,
+    FAIRFED,
+    FAIRNESS,
+    MODEL,
+    RATES,
+    SHARE,
+    SHARED_UPDATE,
+    SUMS,
+)
 from evenhand.horizontal.averaging.options import AveragingOptions
-from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
+from evenhand.horizontal.averaging.rounds import (
+    AveragingClient,
+    AveragingLearner,
+    AveragingServer,
+    TrainRequest,
+    moved,
+    reports_in,
+)
 from evenhand.horizontal.problem import Single
 from evenhand.protocol.asking import Body
 from evenhand.protocol.job import NotNegative
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 Metric = Literal["demographic-parity", "equal-opportunity"]
@@ -168,6 +190,109 @@ def accuracy_of(counts: Body) -> float:
     return float(counts["correct"]) / float(counts["rows"])
 
 
+class SharingServer(FairFedServer):
+    """Server that requests counts, then distances, then updates."""
+
+    state_fields: ClassVar = {"asking": Literal["rates", "differences", "updates"], "total_rows": int}
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.asking: Literal["rates", "differences", "updates"] = "rates"
+        self.total_rows = 0
+
+    def expected(self) -> list[str]:
+        if self.asking == "rates":
+            return [RATES.kind, *([SUMS.kind] if reports_in(self.round, self.report_every) else [])]
+        return [DIFFERENCE.kind if self.asking == "differences" else SHARED_UPDATE.kind]
+
+    def complete(self) -> Sends:
+        if self.asking == "rates":
+            return self._tell_fairness()
+        if self.asking == "differences":
+            return self._tell_mean()
+        updates = self.answers.of(SHARED_UPDATE.kind)
+        total = sum(float(body["share"]) for body in updates.values())
+        # If all shares are zero, there is no mean, and the model does not change.
+        shares = {name: float(body["share"]) / total if total > 0 else 0.0 for name, body in updates.items()}
+        self.effort += float(len(updates) * self.weights.size)
+        self.weights = moved(self.weights, shares, updates, "weights")
+        self.statistics = moved(self.statistics, shares, updates, "statistics")
+        self.asking = "rates"
+        return self.next_round()
+
+    def _tell_fairness(self) -> Sends:
+        """Send the gap and accuracy of the received model on the participants' rows together."""
+        self.report_round()
+        told = pooled(self.answers.of(RATES.kind))
+        gap, attributes = self.gap(told), self.attributes
+        self.total_rows = int(told["rows"])
+        body = {"gap": 0.0 if np.isnan(gap) else gap, "defined": int(not np.isnan(gap)), "attributes": attributes}
+        return self._ask("differences", FAIRNESS, accuracy=accuracy_of(told), **body)
+
+    def _tell_mean(self) -> Sends:
+        told = self.answers.of(DIFFERENCE.kind)
+        mean = sum(float(body["difference"]) for body in told.values()) / len(told)
+        return self._ask("updates", SHARE, mean=mean, rows=self.total_rows)
+
+    def _ask(self, asking: Literal["differences", "updates"], schema: Any, **body: Any) -> Sends:
+        self.asking = asking
+        self.answers.clear()
+        return [schema.message(SERVER, client, round=self.round, **body) for client in self.participants]
+
+
+class SharingClient(FairFedClient):
+    """Client that counts, reports its distance from the global gap, and trains once it knows its share."""
+
+    state_fields: ClassVar = {"adjustment": float, "difference": float, "share": float, "received": TrainRequest | None}
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.adjustment = self.difference = self.share = 0.0
+        # The received model, until the client knows its share.
+        self.received: TrainRequest | None = None
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == MODEL.kind:
+            super().handle(message)
+            self.received, self.request = self.request, None
+            assert self.received is not None
+            return super().measurements(self.received)
+        if message.kind in (FAIRNESS.kind, SHARE.kind):
+            if self.received is None or message.integer("round") != self.round:
+                raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+            return self._compare(message) if message.kind == FAIRNESS.kind else self._take_share(message)
+        return super().handle(message)
+
+    def measurements(self, request: TrainRequest) -> list[Message]:
+        """Return nothing: the measurements were sent when the model arrived."""
+        return []
+
+    def _compare(self, message: Message) -> Sends:
+        assert self.received is not None
+        counted = self.learner.rates(self.received.weights, self.received.statistics)
+        counts = {**counted, "rows": np.array(self.learner.n_rows)}
+        own = gap_of(counts, self.options.metric, message["attributes"].tolist())
+        undefined = np.isnan(own) or not message.integer("defined")
+        accuracy = abs(accuracy_of(counts) - message.number("accuracy"))
+        self.difference = accuracy if undefined else abs(own - message.number("gap"))
+        self.effort += self.learner.effort
+        return [DIFFERENCE.message(self.name, SERVER, round=self.round, difference=self.difference)]
+
+    def _take_share(self, message: Message) -> Sends:
+        if (everybody := message.integer("rows")) < self.learner.n_rows:
+            raise ProtocolError(f"{self.name} refuses a total of {everybody} rows, which is fewer than its own")
+        self.adjustment -= float(self.options.weight_step) * (self.difference - message.number("mean"))
+        self.share = max(0.0, self.learner.n_rows / everybody + self.adjustment)
+        self.request, self.received = self.received, None
+        assert self.request is not None
+        self.learner.note(self.request)
+        return ()
+
+    def update(self, weights: Any, statistics: Any, multipliers: Any) -> Message:
+        body = {"weights": weights, "statistics": statistics, "share": self.share}
+        return SHARED_UPDATE.message(self.name, SERVER, round=self.round, **body)
+
+
 SOLVER = averaging_solver(
     "fairfed",
     FairFed,
@@ -176,5 +301,5 @@ SOLVER = averaging_solver(
     takes_constraints=False,
     needs_groups=True,
     vocabulary=FAIRFED,
-    sums="evenhand.horizontal.averaging.fairfed_sums",
+    sums=(SharingServer, SharingClient),
 )

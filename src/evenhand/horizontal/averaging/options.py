@@ -78,7 +78,7 @@ class AveragingOptions(CheckedOptions):
     aggregation
         How the server combines updates. ``"mean"`` weights them by numbers of rows, as published. ``"median"``,
         ``"trimmed"`` and ``"clipped"`` count clients alike and bound what one dishonest client can do; see
-        `evenhand.horizontal.averaging.aggregation`. Under masks only ``"mean"`` and ``"clipped"`` are possible.
+        `evenhand.horizontal.averaging.rounds`. Under masks only ``"mean"`` and ``"clipped"`` are possible.
     trim
         For ``"trimmed"``: share of the clients that is left out at each end of every coordinate.
     norm_bound

@@ -22,8 +22,7 @@ from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 from evenhand.horizontal.averaging.local_objective import loss_slope, measure_slope, measured, spread
 from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
-from evenhand.horizontal.problem import Single
-from evenhand.horizontal.seeds import Purpose, secret_generator
+from evenhand.horizontal.problem import Purpose, Single, secret_generator
 from evenhand.horizontal.summaries import SliceMeans
 from evenhand.models.stacked import one_thread
 from evenhand.privacy.record_level import RecordGaussian

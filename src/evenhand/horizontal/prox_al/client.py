@@ -10,10 +10,10 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.slices import Bounds
 from evenhand.errors import ProtocolError
+from evenhand.horizontal.problem import generator
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.roles import HorizontalClient
-from evenhand.horizontal.seeds import generator
 from evenhand.programs.augmented import Augmented, AugmentedPoint
 from evenhand.programs.minimise import Minimiser, Pull, largest
 from evenhand.programs.program import Program, ProgramPoint

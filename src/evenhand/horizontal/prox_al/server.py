@@ -12,24 +12,22 @@ Round:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import ProtocolError
+from evenhand.horizontal.problem import generator
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
-from evenhand.horizontal.prox_al.exact import is_quadratic, lowest
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxAL
-from evenhand.horizontal.seeds import generator
-from evenhand.programs.augmented import Augmented
-from evenhand.programs.composite import minimise_composite
-from evenhand.programs.minimise import Minimiser, Pull
+from evenhand.programs.augmented import Augmented, AugmentedPoint
+from evenhand.programs.minimise import Minimiser, Pull, largest
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus, is_infeasible, kkt_residual
-from evenhand.programs.regularisers import Zero
 from evenhand.programs.shared import widened
 from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message, Schema
@@ -40,7 +38,7 @@ _WITH_CLIENTS = ("complementarity", "distance")
 
 
 class ProxALServer(ProgramServer):
-    """Server with w, h, and c_0 with its multipliers μ_0 if there is one.
+    """Server with w, and c_0 with its multipliers μ_0 if there is one.
 
     With shared inequalities, w stands for (w, z), and c_0 has rows for the sums of the z.
 
@@ -81,13 +79,12 @@ class ProxALServer(ProgramServer):
         super().__init__(own, {"model": inner, "weights": size, "shared": shared.n_rows})
         self.names = tuple(self.clients)
         self.inner_size = inner
-        self.head, self.wide_simple = widened(own.program, shared, own.regulariser, count, inner)
+        self.head = widened(own.program, shared, count, inner)
         self.alone = own.program is None and not shared.n_rows
         self.options = options
         self.minimiser = Minimiser(options.local_solver)
         self.multipliers: Array = np.zeros(self.head.own.n_sides)
-        first = own.regulariser.prox(np.array(own.start, dtype=np.float64), 0.0)
-        self.weights: Array = np.append(first, np.zeros(size - inner))
+        self.weights: Array = np.append(own.start, np.zeros(size - inner))
         self.centre = self.weights
         self.anchors: Array = np.zeros((count, size))
         self.strengths: Array = np.ones(count)
@@ -144,8 +141,8 @@ class ProxALServer(ProgramServer):
 
     def _place(self, bodies: Mapping[str, Body]) -> Sends:
         """Start each z_i at client i's summand."""
-        wide = np.concatenate([self.answer, *(body["summands"] for body in bodies.values())])
-        self.weights = self.centre = self.wide_simple.prox(wide, 0.0)
+        self.weights = np.concatenate([self.answer, *(body["summands"] for body in bodies.values())])
+        self.centre = self.weights
         self.placed = True
         return self._broadcast_outer()
 
@@ -210,12 +207,16 @@ class ProxALServer(ProgramServer):
         value = value + sum(float(body["value"]) for body in bodies.values())
         holders = {SHARED: self.shared} if self.program is None else {SERVER: self.program.own, SHARED: self.shared}
         parts = [(bounds, values[self.places[name]], tables[name]) for name, bounds in holders.items()]
-        mine = kkt_residual(self.answer, value, slope, parts, self.regulariser)
+        mine = self.kkt(value, slope, parts)
         return replace(
             mine,
             violation=self.bounds.violation(values),
             **{name: max(getattr(mine, name), *(float(b[name]) for b in bodies.values())) for name in _WITH_CLIENTS},
         )
+
+    def kkt(self, value: float, slope: Array, parts: Sequence[tuple[Bounds, Array, Array]]) -> Residual:
+        """Return the optimality conditions at w^k."""
+        return kkt_residual(value, slope, parts)
 
     def _missed(self, bodies: Mapping[str, Body]) -> tuple[float, Array]:
         """Return ½ Σ violation² of the decoupled program at (w^k, z^k), and its gradient."""
@@ -251,32 +252,30 @@ class ProxALServer(ProgramServer):
         """Compute the server's iterate (proximal AL Eq. 18), and start the next round of ADMM."""
         options = self.options
         asked_tolerance = options.tolerance(self.inner, self.outer, len(self.names))
-        self.weights, self.tolerance = self._average(asked_tolerance)
+        self.weights, self.tolerance = self.average(asked_tolerance)
         self.inner += 1
         self.asked = self._participants()
         body = {"outer": self.outer, "inner": self.inner, "weights": self.weights, "tolerance": asked_tolerance}
         return STEP.messages(SERVER, self.asked, **body)
 
-    def _average(self, tolerance: float) -> tuple[Array, float]:
-        """Return argmin P_0 + h + Σ ρ_i/2 ‖ũ_i − w‖², and the residual of this solution."""
+    def average(self, tolerance: float) -> tuple[Array, float]:
+        """Return argmin P_0 + Σ ρ_i/2 ‖ũ_i − w‖², and the residual of this solution."""
         total = float(self.strengths.sum())
         mean = self.strengths @ self.anchors / total
         beta = self.options.penalty
         proximity = 1.0 / ((len(self.names) + 1) * beta)
         if self.alone:
-            # Without inequalities of the server's own, this is one proximal step.
-            strength = total + proximity
-            middle = (total * mean + proximity * self.centre) / strength
-            found = self.wide_simple.prox(middle, 1.0 / strength)
-            return found, self.wide_simple.distance(found, strength * (found - middle))
+            # Without inequalities of the server's own, this is a mean.
+            return (total * mean + proximity * self.centre) / (total + proximity), 0.0
         augmented = Augmented(self.head, self.multipliers, beta, self.centre, proximity)
         pull = Pull(np.zeros_like(mean), mean, total)
-        rows_only = is_quadratic(self.head) and not self.head.curved and isinstance(self.regulariser, Zero)
-        here, regulariser = augmented.at(lowest(augmented, pull) if rows_only else self.weights), self.wide_simple
-        solved = minimise_composite(self.minimiser, augmented, here, pull, regulariser, tolerance)
+        solved = self.minimiser.minimise(augmented, self.nearby(augmented, pull), pull, tolerance)
         self.effort += solved.effort
-        point = solved.point
-        return point.weights, max(tolerance, regulariser.distance(point.weights, pull.gradient(point)))
+        return solved.point.weights, max(tolerance, largest(pull.gradient(solved.point)))
+
+    def nearby(self, augmented: Augmented, pull: Pull) -> AugmentedPoint:
+        """Return the point at which the server's solve starts."""
+        return augmented.at(self.weights)
 
     def _participants(self) -> tuple[str, ...]:
         count = max(1, round(self.options.participation * len(self.names)))

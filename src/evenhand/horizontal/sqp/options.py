@@ -32,7 +32,7 @@ class SQP(ResidualOptions):
     exact_limit
         See `curvature`.
     penalty
-        Initial ν of the merit function f + h + ν Σ violation; it is raised if the constraints need it.
+        Initial ν of the merit function f + ν Σ violation; it is raised if the constraints need it.
     exact_rates
         Whether exact rates on the training rows meet the bounds of the measures ``"error"`` and ``"positive"``. None:
         if the lower and upper bounds differ, because counts cannot be equal to the last digit. False: only the smooth

@@ -1,7 +1,7 @@
 """Sequential quadratic programming without messages: from functions at a point to the next trial points.
 
 At w, with the inequalities of all holders stacked, one elastic quadratic program gives a step p and multipliers y.
-Fractions of the step are evaluated by the merit function f + h + ν Σ violation. Safeguards:
+Fractions of the step are evaluated by the merit function f + ν Σ violation. Safeguards:
 
 - *Curvature.* Second derivatives of the Lagrangian are raised to at least a fraction of the objective's. A damping
   grows if no fraction of a step is acceptable, and decays after full steps.
@@ -22,10 +22,9 @@ from scipy.linalg import eigh, lapack, solve_triangular
 from evenhand.arrays import Array
 from evenhand.constraints.slices import Bounds
 from evenhand.horizontal.sqp.options import LENGTHS
-from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep, elastic_step
+from evenhand.programs.elastic_qp import PENALTY_LIMIT, ConeRows, QuadraticStep, elastic_step
 from evenhand.programs.minimise import ARMIJO, convexified
 from evenhand.programs.optimality import Residual, is_infeasible, kkt_residual
-from evenhand.programs.regularisers import Regulariser
 
 NEGLIGIBLE = 1e-7
 """Multipliers below this, relative to the largest or to one, count as zero: interior-point methods give no zeros."""
@@ -61,23 +60,28 @@ class SQPModel:
     ----------
     bounds
         Bounds of all inequalities.
-    regulariser
-        h.
     allowed
         Violation of a constraint that does not count in the merit. Without it, the curvature of constraints, times ν,
         would reject every full step near the end.
     """
 
     bounds: Bounds
-    regulariser: Regulariser
     allowed: float
 
     def missed(self, rows: Array) -> float:
         return float(np.maximum(np.abs(self.bounds.missed(rows)) - self.allowed, 0.0).sum())
 
+    def cones(self, weights: Array) -> ConeRows | None:
+        """Return convex parts of the objective beside f, for the quadratic programs at a point; none here."""
+        return None
+
+    def settled(self, trials: Array) -> Array:
+        """Return trials in the domain of these parts."""
+        return trials
+
     def merit(self, weights: Array, value: float, rows: Array, penalty: float) -> float:
-        """Return f + h + ν Σ violation."""
-        return value + self.regulariser.value(weights) + penalty * self.missed(rows)
+        """Return f + ν Σ violation."""
+        return value + penalty * self.missed(rows)
 
     def clean(self, net: Array) -> Array:
         """Set negligible multipliers to zero, and keep only signs that the bounds allow."""
@@ -86,13 +90,8 @@ class SQPModel:
 
     def residual(self, evaluation: Evaluation, net: Array) -> Residual:
         table = self.bounds.table(self.bounds.of_net(net))
-        return kkt_residual(
-            evaluation.weights,
-            evaluation.value,
-            evaluation.gradient + net @ evaluation.jacobian,
-            [(self.bounds, evaluation.rows, table)],
-            self.regulariser,
-        )
+        slope = evaluation.gradient + net @ evaluation.jacobian
+        return kkt_residual(evaluation.value, slope, [(self.bounds, evaluation.rows, table)])
 
     def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> QuadraticStep:
         """Solve the quadratic program at a point, with the values of inequalities there or given ones."""
@@ -104,8 +103,7 @@ class SQPModel:
             self.bounds.lower - rows,
             self.bounds.upper - rows,
             penalty,
-            evaluation.weights,
-            self.regulariser,
+            self.cones(evaluation.weights),
             0.5 * self.allowed,
         )
         return replace(found, net=self.clean(found.net))
@@ -116,9 +114,8 @@ class SQPModel:
 
     def predicted(self, evaluation: Evaluation, found: QuadraticStep) -> float:
         """Return the change of the merit by the full step, as predicted by a linear model."""
-        near = self.regulariser.value(evaluation.weights + found.step) - self.regulariser.value(evaluation.weights)
         fall = self.missed(evaluation.rows + evaluation.jacobian @ found.step) - self.missed(evaluation.rows)
-        return float(evaluation.gradient @ found.step) + near + found.penalty * fall
+        return float(evaluation.gradient @ found.step) + found.penalty * fall
 
     def acceptable(
         self, evaluation: Evaluation, found: QuadraticStep, trials: Array, values: Array, rows: Array

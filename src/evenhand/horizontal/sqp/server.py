@@ -21,6 +21,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.proving import Proof
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.client import symmetric, upper_triangle
@@ -31,7 +32,6 @@ from evenhand.horizontal.sqp.options import LENGTHS, SQP
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
-from evenhand.programs.regularisers import Zero
 from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
@@ -83,7 +83,7 @@ class SQPServer(ProgramServer):
         self.counted, self.counting = counted, counting
         self.moving = MovingBounds(self.bounds, counted, options.exact_rates, leaves_out=self.exact)
         self._remodel()
-        self.trials: Array = np.tile(own.regulariser.prox(own.start, 0.0), (len(LENGTHS), 1))
+        self.trials: Array = np.tile(own.start, (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: QuadraticStep | None = None
@@ -96,7 +96,10 @@ class SQPServer(ProgramServer):
     def _remodel(self) -> None:
         """Rebuild the program for the current bounds."""
         self.feasibility = self.moving.finest(self.options.tolerances[1])
-        self.model = SQPModel(self.moving.bounds, self.regulariser, 0.5 * self.feasibility)
+        self.model = self.make_model(self.moving.bounds, 0.5 * self.feasibility)
+
+    def make_model(self, bounds: Bounds, allowed: float) -> SQPModel:
+        return SQPModel(bounds, allowed)
 
     @property
     def _last(self) -> Seen | Evaluation | None:
@@ -221,16 +224,9 @@ class SQPServer(ProgramServer):
         assert self.found is not None
         bent = self.model.corrected(self.evaluation, self.found, self.damping, rows) - self.found.step
         lengths = np.array(LENGTHS)[:, None]
-        self.trials = self._settled(self.evaluation.weights + lengths * self.found.step + lengths**2 * bent)
+        self.trials = self.model.settled(self.evaluation.weights + lengths * self.found.step + lengths**2 * bent)
         self.stage = "corrected"
         return self._ask()
-
-    def _settled(self, trials: Array) -> Array:
-        """Move trials exactly onto the kinks and into the domain of h, which an arc may leave."""
-        regulariser = self.model.regulariser
-        if isinstance(regulariser, Zero):
-            return trials
-        return np.array([regulariser.settle(regulariser.prox(trial, 0.0)) for trial in trials])
 
     def _move(self, to: Evaluation) -> Sends:
         if not np.isfinite(to.value):
@@ -277,7 +273,7 @@ class SQPServer(ProgramServer):
         assert self.found is not None
         self.stage = "search"
         self.fallback_merit = np.inf
-        self.trials = self._settled(evaluation.weights + np.array(LENGTHS)[:, None] * self.found.step)
+        self.trials = self.model.settled(evaluation.weights + np.array(LENGTHS)[:, None] * self.found.step)
         return self._ask()
 
     def _judge(self, evaluation: Evaluation) -> Sends:

@@ -114,8 +114,8 @@ class EpochServer(Server):
         κ bounds the curvature in a score.
 
         The first term keeps the update of one row stable. For SAGA its factor is 3 instead of 2, as the theory
-        requires, once its references stem from different times. The second term allows for the d rows whose updates may
-        be in flight at once, through delay or because they share a message. SGD converges only with decreasing steps:
+        requires, once its references stem from different times. The second term allows for d rows with updates in
+        flight at once, through delay or because they share a message. SGD converges only with decreasing steps:
         they are divided by 1, 2, 3, ...
         """
         if self.options.step != "auto":

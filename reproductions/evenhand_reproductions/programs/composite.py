@@ -15,7 +15,7 @@ from scipy.linalg import eigvalsh
 
 from evenhand.arrays import Array
 from evenhand.programs.minimise import ARMIJO, DENSE_LIMIT, Found, Minimiser, Objective, PointT, Pull, convexified
-from evenhand.programs.regularisers import Regulariser, Zero
+from evenhand_reproductions.programs.regularisers import Regulariser, Zero
 
 
 def minimise_composite(

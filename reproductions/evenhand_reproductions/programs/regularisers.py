@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import clarabel
 import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import InputError
+from evenhand.programs.elastic_qp import ConeRows
 
 
 class Regulariser(Protocol):
@@ -136,3 +138,48 @@ class Ball:
 
 
 ZERO = Zero()
+
+
+@dataclass(frozen=True, eq=False)
+class OnFirst:
+    """h on w, and zero on z."""
+
+    regulariser: Regulariser
+    inner: int
+
+    def value(self, weights: Array) -> float:
+        return self.regulariser.value(weights[: self.inner])
+
+    def prox(self, weights: Array, step: float) -> Array:
+        return np.append(self.regulariser.prox(weights[: self.inner], step), weights[self.inner :])
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        rest = float(np.max(np.abs(gradient[self.inner :]), initial=0.0))
+        return max(self.regulariser.distance(weights[: self.inner], gradient[: self.inner]), rest)
+
+    def settle(self, weights: Array) -> Array:
+        return np.append(self.regulariser.settle(weights[: self.inner]), weights[self.inner :])
+
+
+def cone_rows(regulariser: Regulariser, weights: Array) -> ConeRows:
+    """Return h(w + p) as a part of a quadratic program in p."""
+    size = len(weights)
+    none, eye = np.zeros(0), np.eye(size)
+    if isinstance(regulariser, L1):
+        # |w + p| ≤ r for an extra unknown r each.
+        rows = np.block([[eye, -eye], [-eye, -eye]])
+        cones = [clarabel.NonnegativeConeT(2 * size)]
+        return ConeRows(np.full(size, regulariser.scale), rows, np.concatenate([-weights, weights]), cones)
+    if isinstance(regulariser, Box):
+        lower = np.broadcast_to(regulariser.lower, (size,)) - weights
+        upper = np.broadcast_to(regulariser.upper, (size,)) - weights
+        above, under = np.isfinite(upper), np.isfinite(lower)
+        bounds = np.concatenate([upper[above], -lower[under]])
+        cones = [clarabel.NonnegativeConeT(len(bounds))] if len(bounds) else []
+        return ConeRows(none, np.vstack([eye[above], -eye[under]]), bounds, cones)
+    if isinstance(regulariser, Ball):
+        rows = np.vstack([np.zeros((1, size)), -eye])
+        return ConeRows(none, rows, np.append(regulariser.radius, weights), [clarabel.SecondOrderConeT(size + 1)])
+    raise InputError(
+        f"the quadratic programs do not support {type(regulariser).__name__}; use L1, Box, Ball, or solver prox-al"
+    )
