@@ -35,7 +35,7 @@ from evenhand import (
 from evenhand.constraints import Constraint
 from evenhand.constraints.proving import Proof
 from evenhand.data import PartyEncoder, load
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import SmallSliceWarning
 from evenhand.metrics import constraint_gaps, intervals, summary
 

@@ -13,7 +13,7 @@ import pandas as pd
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.kinds import Constraint, EqualOpportunity
 from evenhand.data import PartyEncoder
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary

@@ -10,8 +10,7 @@ import pytest
 from support.tables import ID, SmallJob, files
 
 from evenhand.data import TableSource, read_table
-from evenhand.data.tables.addresses import Address
-from evenhand.data.tables.redaction import Scrubber
+from evenhand.data.tables.addresses import Address, Scrubber
 from evenhand.errors import DataError, EvenhandError, JobError
 from evenhand.jobs.folder import run_folder
 from evenhand.jobs.vertical.runs import load_vertical_tables

@@ -9,8 +9,7 @@ import pytest
 
 from evenhand.data import PartyEncoder
 from evenhand.data.public.catalog import CATALOG
-from evenhand.data.public.dataset import Dataset
-from evenhand.data.public.loaders import _RECIPES
+from evenhand.data.public.loaders import _RECIPES, Dataset
 
 Loader = Callable[[str], Dataset]
 

@@ -212,7 +212,7 @@ def test_images_and_classes() -> None:
     clients = [ClientRows(f"c{i}", images[i::2], labels[i::2].astype(float), sex[i::2]) for i in range(2)]
 
     def model() -> nn.Module:
-        from evenhand.models.resnet import ResNet18Network
+        from evenhand.models.networks import ResNet18Network
 
         return ResNet18Network(outputs=3, input_channels=1, channels=(4, 4, 8, 8), small_images=True)
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from evenhand.errors import InputError
-from evenhand.models.networks import Network, make_module
-from evenhand.models.resnet import ResNet18Network
+from evenhand.models.networks import Network, ResNet18Network, make_module
 
 
 def test_weights_and_statistics_go_out_and_come_back() -> None:

@@ -16,7 +16,7 @@ from support.problems import small
 
 pytest.importorskip("torch")
 
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import InputError
 from evenhand.solvers import HORIZONTAL
 from evenhand_reproductions import methods

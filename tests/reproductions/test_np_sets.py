@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from support.sources import FOLDER
 
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import DataError
 from evenhand_reproductions.data.np_sets import adult_a, adult_b, load_standardised
 

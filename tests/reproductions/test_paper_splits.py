@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenhand.data import PartyEncoder
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import InputError
 from evenhand_reproductions.data.splits import PAPER_ROWS, PARTY_SIZES, papers_split, party_sizes
 

@@ -12,7 +12,7 @@ from support.sources import FOLDER
 
 from evenhand.data import load
 from evenhand.data.public.catalog import lookup
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import FetchError
 from evenhand_reproductions.data.sparse_sets import SparseDataset, load_sparse
 

@@ -15,8 +15,8 @@ from evenhand.data import load
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.vfb2.epochs import FIRST, Penalties
 from evenhand.vertical.vfb2.options import VFB2
-from evenhand.vertical.vfb2.penalty import FIRST, Penalties
 from evenhand_reproductions.in_memory import train_vertical
 
 ROWS = 200

@@ -34,7 +34,7 @@ from evenhand.training import run as running
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.vfb2.aggregation import Aggregation
 from evenhand.vertical.vfb2.batches import batch_theta
-from evenhand.vertical.vfb2.block_work import BlockWork
+from evenhand.vertical.vfb2.blocks import BlockWork
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS, sigmoid
 from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.party import VFB2Party

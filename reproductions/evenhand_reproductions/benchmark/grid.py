@@ -16,7 +16,7 @@ import numpy as np
 from evenhand import HorizontalClassifier
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data import load
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError
 from evenhand.metrics import summary
 from evenhand.solvers import HORIZONTAL

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Integers
-from evenhand.data.splits import dirichlet_clients
 from evenhand.errors import InputError
-from evenhand_reproductions.data.clients import iid_clients
+from evenhand_reproductions.data.clients import dirichlet_clients, iid_clients
 
 SKEW: Final = 0.5
 """α of the Dirichlet draws."""

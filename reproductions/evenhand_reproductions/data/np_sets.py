@@ -17,8 +17,8 @@ import pandas as pd
 
 from evenhand.data.compressed import read_plain
 from evenhand.data.public.catalog import PublicFile, PublicSet
-from evenhand.data.public.dataset import Dataset
 from evenhand.data.public.fetch import fetch
+from evenhand.data.public.loaders import Dataset
 from evenhand.errors import DataError
 
 Files = Mapping[str, Path]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.horizontal.averaging.batching import Batching
+from evenhand.horizontal.averaging.batched import Batching
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.protocol.asking import Body
 from evenhand_reproductions.methods.server_steps import MethodOptions, SteppingServer

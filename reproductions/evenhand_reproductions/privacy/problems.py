@@ -6,7 +6,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.data import PartyEncoder
-from evenhand.data.public.dataset import Dataset
+from evenhand.data.public.loaders import Dataset
 from evenhand_reproductions.data.splits import PAPER_ROWS, papers_split, party_sizes, split_columns
 from evenhand_reproductions.experiments import FairVFLProblem
 

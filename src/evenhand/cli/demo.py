@@ -15,7 +15,7 @@ from evenhand.cli.train import run_with_progress
 from evenhand.printing import printable
 
 if TYPE_CHECKING:
-    from evenhand.data.public.dataset import Dataset
+    from evenhand.data.public.loaders import Dataset
 
 ACTIVE = "bank"
 PARTIES: dict[str, list[str]] = {

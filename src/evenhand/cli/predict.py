@@ -99,7 +99,7 @@ def _write(scores: pd.DataFrame, out: Path | None, as_is: bool) -> None:
 
 
 def _tables(given: list[str]) -> dict[str, Path]:
-    from evenhand.data.tables.redaction import is_address, shown_file
+    from evenhand.data.tables.addresses import is_address, shown_file
 
     tables = {}
     for entry in given:

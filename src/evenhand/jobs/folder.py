@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from evenhand.data.tables.addresses import Address
-from evenhand.data.tables.redaction import shown_file
+from evenhand.data.tables.addresses import Address, shown_file
 from evenhand.errors import DataError, EvenhandError, JobError, ResourceError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.parsing import read_toml

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from evenhand.data.tables.redaction import Scrubber
+from evenhand.data.tables.addresses import Scrubber
 from evenhand.errors import InputError, JobError
 from evenhand.printing import near, quoted
 

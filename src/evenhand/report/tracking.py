@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from evenhand.data.tables.redaction import Scrubber
+from evenhand.data.tables.addresses import Scrubber
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.report.page import write_page
 from evenhand.report.record import RunRecord

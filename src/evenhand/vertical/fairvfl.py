@@ -25,12 +25,11 @@ import numpy as np
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Point
 from evenhand.errors import ProtocolError
-from evenhand.models.optimisers import Adam, Plain, make_optimiser
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.fairvfl_schedule import FairVFL, Schedule
+from evenhand.vertical.fairvfl_schedule import Adam, FairVFL, Plain, Schedule, make_optimiser
 from evenhand.vertical.messages import (
     COMBINED_SCORES,
     FAIRVFL,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +16,32 @@ import pandas as pd
 
 from evenhand.data.compressed import read_plain
 from evenhand.data.public.catalog import PublicSet, lookup
-from evenhand.data.public.dataset import Dataset
 from evenhand.data.public.fetch import fetch
 from evenhand.errors import DataError, InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A table of features with labels and sensitive attributes.
+
+    Attributes
+    ----------
+    name : the catalog's name of the set.
+    frame : features before encoding. Text columns are pandas categories with every level of the set, so that an
+        encoder gives the same columns whatever training rows it is fitted on.
+    label : one value for each row.
+    positive : the label value that counts as the positive (in the papers: protected) class.
+    sensitive : one column for each sensitive attribute.
+    description : title, number of rows, citation and terms of use.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    label: pd.Series
+    positive: str | int
+    sensitive: pd.DataFrame
+    description: str
+
 
 _ADULT_COLUMNS: Final = [
     "age",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pandas as pd
 
 from evenhand.data.compressed import SUFFIXES
-from evenhand.data.tables.addresses import Address
+from evenhand.data.tables.addresses import Address, is_address, shown_file
 from evenhand.data.tables.csv_file import read_csv
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
@@ -25,7 +25,6 @@ from evenhand.data.tables.raw import (
     require_distinct,
     to_pandas,
 )
-from evenhand.data.tables.redaction import is_address, shown_file
 from evenhand.errors import DataError
 from evenhand.printing import quoted
 
@@ -142,7 +141,7 @@ def _read_arrow(source: TableSource) -> pa.Table:
     path = local_file(str(source.table))
     suffix = path.suffix.lower()
     if suffix in _DATABASES:
-        from evenhand.data.tables.duck import read_database
+        from evenhand.data.tables.sql import read_database
 
         return read_database(path, source.sql)
     if suffix not in _PLAIN_FILES:

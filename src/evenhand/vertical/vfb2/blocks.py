@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import DataError
 from evenhand.privacy.compiled import decode_scalar
 from evenhand.privacy.fixed_point import largest
+from evenhand.protocol.roles import Sends, Task
 from evenhand.vertical.vfb2.kernels import (
     BOUNDED,
     DENSE_BOUNDED,
@@ -27,6 +30,8 @@ from evenhand.vertical.vfb2.kernels import (
 )
 from evenhand.vertical.vfb2.options import VFB2
 
+Sums = NDArray[np.uint64]
+"""Masks, and sums of masked numbers in fixed point."""
 REGULARISERS = {
     ("ridge", "sparse"): RIDGE,
     ("bounded", "sparse"): BOUNDED,
@@ -218,3 +223,46 @@ def _gradient(starts: Any, indices: Any, data: Any, nu: Any, gradient: Any) -> N
     for row in range(len(nu)):
         for place in range(starts[row], starts[row + 1]):
             gradient[indices[place]] += nu[row] * data[place]
+
+
+class BlockWork(Task):
+    """Updates of a party's block, followed by scorings. Several tasks may work on one block at once, without a lock.
+
+    Parameters
+    ----------
+    update, score
+        Functions to call for each. Both return the number of multiplications.
+    updates
+        Steps with their ϑ.
+    scorings
+        Steps with the masks for their rows.
+
+    Attributes
+    ----------
+    scored
+        Steps with their masks and masked scores.
+    """
+
+    def __init__(
+        self,
+        update: Callable[[int, Array], float],
+        score: Callable[[int, Sums], float],
+        sends: Sends,
+        updates: list[tuple[int, Array]],
+        scorings: list[tuple[int, Sums]],
+    ) -> None:
+        self.sends = sends
+        self.updates = updates
+        self.scorings = scorings
+        self.scored: list[tuple[int, Sums, Sums]] = []
+        self.effort = 0.0
+        self._update = update
+        self._score = score
+
+    def run(self) -> None:
+        for step, theta in self.updates:
+            self.effort += self._update(step, theta)
+        for step, masks in self.scorings:
+            sums = masks.copy()
+            self.effort += self._score(step, sums)
+            self.scored.append((step, masks, sums))

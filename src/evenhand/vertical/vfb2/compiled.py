@@ -17,8 +17,7 @@ from evenhand.protocol.roles import Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import PartyData, ServerData, has_intercept, own_model
 from evenhand.vertical.server import CompiledRun
-from evenhand.vertical.vfb2.aggregation import Sums
-from evenhand.vertical.vfb2.blocks import REGULARISERS, Block, add_up_squares, column_shares
+from evenhand.vertical.vfb2.blocks import REGULARISERS, Block, Sums, add_up_squares, column_shares
 from evenhand.vertical.vfb2.epochs import EpochServer, stratum_tilts, theta_inputs
 from evenhand.vertical.vfb2.interleaver import (
     RULES,

@@ -13,8 +13,8 @@ from evenhand.protocol.roles import SERVER, Sends, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES
 from evenhand.vertical.problem import PartyData, party_lagrangian
-from evenhand.vertical.vfb2.aggregation import Sums
 from evenhand.vertical.vfb2.batches import batch_theta
+from evenhand.vertical.vfb2.blocks import Sums
 from evenhand.vertical.vfb2.epochs import stratum_tilts, theta_inputs
 from evenhand.vertical.vfb2.messages import FINISHED, PROCEED, SCORE_REQUEST, THETA
 from evenhand.vertical.vfb2.party import VFB2Party

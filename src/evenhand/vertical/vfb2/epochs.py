@@ -7,7 +7,7 @@ that are updated once an epoch; this is not part of the paper.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -17,12 +17,117 @@ from evenhand.constraints.losses import MEASURES
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
-from evenhand.vertical.vfb2.best import BestPoint
 from evenhand.vertical.vfb2.interleaver import ThetaInputs
 from evenhand.vertical.vfb2.kernels import LOSSES
-from evenhand.vertical.vfb2.penalty import Penalties
+from evenhand.vertical.vfb2.options import VFB2
 from evenhand.vertical.vfb2.plan import VFB2Plan
 from evenhand.vertical.vfb2.sampler import RowSampler
+
+FIRST: Final = 2.0
+OVERSHOOT: Final = 0.5
+"""An excess overshoots if it has the other sign and at least this share of the last one's size."""
+LONGEST_PUSH: Final = 1.0
+"""Limit on ρ · excess, as a share of what turns a row weight of the smallest slice negative.
+
+The excess may be huge in a run that diverges.
+"""
+
+
+class Penalties:
+    """ρ of each side of each inequality, in units of the constraint's smallest slice.
+
+    While every data row has a weight of zero or more, the Lagrangian is convex and needs no penalty. A multiplier that
+    turns weights negative makes it a saddle, from which the blocks diverge; ρ · excess holds them. But the excess is
+    that of the last full pass. If an epoch is long enough for the blocks to follow at once, a large ρ overshoots,
+    further each time. So a penalty starts at `FIRST` when weights turn negative, and is halved when its constraint
+    overshoots.
+
+    Parameters
+    ----------
+    weights
+        (R, strata): what each inequality's multiplier adds to the weight of a data row, by stratum.
+    n_rows
+        Number of data rows, each of which has the weight 1/n.
+    tol
+        Excesses below it do not count as overshoot.
+    """
+
+    state_fields: ClassVar = {"values": Array, "_last": Array}
+
+    def __init__(self, options: VFB2, weights: Array, n_rows: int, tol: float) -> None:
+        self.chosen = options.penalty == "auto"
+        given = 0.0 if options.penalty == "auto" else float(options.penalty)
+        self.values: Array = np.full((2, len(weights)), given)
+        self._last: Array = np.zeros((2, len(weights)))
+        self._weights = weights
+        self._n_rows = n_rows
+        self._tol = tol
+
+    def push(self, multipliers: Array, scales: Array, excess: Array) -> Array:
+        """Return λ + ρ · excess, the weighting of the rows in the next epoch."""
+        if not self.chosen:
+            return np.maximum(multipliers + self.values * scales * excess, 0.0)
+        size = np.abs(excess)
+        overshot = (self._last * excess < 0) & (size > OVERSHOOT * np.abs(self._last)) & (size > self._tol)
+        self.values = np.where(overshot, 0.5 * self.values, self.values)
+        self._last = excess
+        weighting = self._weighting(multipliers, scales, excess)
+        begun = self._turn_weights(weighting) & (self.values == 0.0)
+        if begun.any():
+            self.values = np.where(begun, FIRST, self.values)
+            weighting = self._weighting(multipliers, scales, excess)
+        return weighting
+
+    def _weighting(self, multipliers: Array, scales: Array, excess: Array) -> Array:
+        push = np.clip(self.values * excess, -LONGEST_PUSH, LONGEST_PUSH)
+        return np.maximum(multipliers + push * scales, 0.0)
+
+    def _turn_weights(self, weighting: Array) -> Array:
+        """Return which inequalities contribute to a negative weight."""
+        strata = 1.0 + self._n_rows * ((weighting[0] - weighting[1]) @ self._weights)
+        taking_part: Array = (self._weights[:, strata < 0.0] != 0.0).any(axis=1)
+        return taking_part
+
+
+class BestPoint:
+    """Scores and multipliers of the best point so far, including the first one; the parties keep its weights.
+
+    Points are ranked by objective + σ · (sum of all excesses). σ is the largest present multiplier, and at least 1.
+    With such a σ the constrained optimum ranks first.
+    """
+
+    state_fields: ClassVar = {
+        "scores": Array,
+        "multipliers": Array,
+        "_objective": float,
+        "_excess": float,
+        "is_present": bool,
+    }
+
+    def __init__(self, n_rows: int, multipliers: Array) -> None:
+        self.scores: Array = np.zeros(n_rows if multipliers.size else 0)
+        self.multipliers = multipliers
+        self._objective = np.inf
+        self._excess = np.inf
+        self.is_present = False
+        """Whether the present point is the best one."""
+
+    def consider(self, point: Point, objective: float, multipliers: Array) -> None:
+        """Keep the point if it is better than the best one so far."""
+        if not multipliers.size:
+            return
+        excess = float(np.maximum(point.dual_gradient(), 0.0).sum())
+        price = max(1.0, float(multipliers.max()))
+        worth, kept = objective + price * excess, self._objective + price * self._excess
+        self.is_present = bool(worth < kept)
+        if self.is_present:
+            self.scores, self.multipliers = point.scores.copy(), multipliers.copy()
+            self._objective, self._excess = objective, excess
+
+    def is_better(self) -> bool:
+        """Return whether the run should return to the best point from the present one."""
+        return not self.is_present and np.isfinite(self._objective)
+
 
 LONGEST_MOVE = 0.5
 """Maximum change of a multiplier at once, as a share of what would turn a row weight of its smallest slice negative."""

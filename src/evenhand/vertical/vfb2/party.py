@@ -18,11 +18,9 @@ from evenhand.protocol.roles import SERVER, Sends, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.problem import GradientParty, PartyData, has_intercept
-from evenhand.vertical.vfb2.aggregation import Aggregation, MaskStream, Sums
+from evenhand.vertical.vfb2.aggregation import Aggregation, FullPass, MaskStream
 from evenhand.vertical.vfb2.batches import batch_scores, batch_update
-from evenhand.vertical.vfb2.block_work import BlockWork
-from evenhand.vertical.vfb2.blocks import Block
-from evenhand.vertical.vfb2.full_pass import FullPass
+from evenhand.vertical.vfb2.blocks import Block, BlockWork, Sums
 from evenhand.vertical.vfb2.interleaver import RULES, SAGA
 from evenhand.vertical.vfb2.kernels import WEIGHT
 from evenhand.vertical.vfb2.messages import (
