@@ -15,6 +15,7 @@ Then labels that are products of columns of two of three parties, alone or among
 trees that cross parties, and both; and a million generated rows: seconds a round.
 
     python benchmarks/trees.py [--source FOLDER] [--sets NAME ...] [--draws N] [--rows N] [--without-reduction]
+        [--folds N]
     python benchmarks/trees.py --picture docs/trees.png
 """
 
@@ -44,6 +45,8 @@ from evenhand.data import load
 from evenhand.solvers import Trees
 
 EPSILON = 0.01
+FOLDS = {"vertical": Trees().folds}
+"""Number of cross-fitted models of trees across columns; --folds changes it."""
 PARTIES: dict[str, dict[str, list[str]]] = {
     "adult": ADULT,
     "compas": {
@@ -122,6 +125,8 @@ def pooled() -> LGBMClassifier:
 
 
 def ours(given: Draw, **settings: Any) -> dict[str, float]:
+    if settings.get("model") == "trees":
+        settings["solver"] = Trees(folds=FOLDS["vertical"])
     model = VerticalClassifier(random_state=0, pos_label=1, **settings)
     rows = given.tables(given.train), given.labels[given.train]
     _, seconds = cpu(lambda: model.fit(*rows, sensitive_features=given.groups[given.train]))
@@ -272,7 +277,9 @@ def main() -> None:
     parser.add_argument("--without-reduction", action="store_true", help="leave out ExponentiatedGradient, the slowest")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the last part; 0 leaves it out")
     parser.add_argument("--picture", type=Path, help="draw accuracy and gaps over rounds into this file, and no more")
+    parser.add_argument("--folds", type=int, default=Trees().folds, help="cross-fitted models of trees across columns")
     given = parser.parse_args()
+    FOLDS["vertical"] = given.folds
     print(f"evenhand {version('evenhand')}, lightgbm {version('lightgbm')}, fairlearn {version('fairlearn')}")
     # Warnings of models that end at their cap on rounds, and of arguments that fairlearn hands on.
     warnings.simplefilter("ignore")

@@ -28,9 +28,9 @@ class GrowthOptions(CheckedOptions):
     shrinkage
         η, the share of a leaf's Newton step that is taken.
     exact_rates
-        Whether bounds are met at leave-one-out scores, on exact rates for measures ``"error"`` and ``"positive"``.
+        Whether bounds are met on held-out rows, on exact rates for measures ``"error"`` and ``"positive"``.
     patience
-        Number of steps without progress in the leave-one-out loss after which the run ends with its best model.
+        Number of steps without progress in the held-out loss after which the run ends with its best model.
     """
 
     leaves: Annotated[int, Field(ge=2, le=MOST_LEAVES)] = 16

@@ -173,18 +173,26 @@ class TreesModel:
         )
         return made.construct()
 
-    def grow(self, gradient: Array, curvature: Array, trees: int = 1, shrinkage: float = 1.0) -> npt.NDArray[np.uint8]:
+    def grow(
+        self, gradient: Array, curvature: Array, trees: int = 1, shrinkage: float = 1.0, rows_a_leaf: int = 0
+    ) -> npt.NDArray[np.uint8]:
         """Grow trees from derivatives of the objective in each row's score; their leaf values are set later.
 
         Each tree after the first uses the derivatives of a quadratic model of the objective, after the trees before it.
+
+        Parameters
+        ----------
+        rows_a_leaf
+            Fewest rows in a leaf, if that is more than the shape asks for.
 
         Returns
         -------
         (rows, trees): each row's leaf in each new tree.
         """
+        parameters = {**self._parameters, "min_data_in_leaf": max(rows_a_leaf, self.shape.rows_a_leaf)}
         found = np.zeros((self.rows, trees), dtype=np.uint8)
         for place in range(trees):
-            tree, leaves = self._grown(self._parameters, self._binned, self._matrix, gradient, curvature)
+            tree, leaves = self._grown(parameters, self._binned, self._matrix, gradient, curvature)
             self.trees.append(tree)
             found[:, place] = leaves
             if place + 1 < trees:

@@ -7,14 +7,14 @@ Newton step and without rows, α_l = −η G_l / (H_l + μ): what boosting does 
 
 Trees exploit smooth rates and fit the training rows closely: constraints that hold there can fail for new people. So
 inequalities are *judged* by exact rates (or by the loss, if they bound it) at leave-one-out scores, where no row
-influences its own leaf values. Bounds are shifted by the difference of the two (`constraints/proving.py`), and the
-problem is solved again, a few times, each time from the last solution.
+influences its own leaf values, or at cross-fitted ones (`cross_fitting.py`). Bounds are shifted by the difference of
+the two (`constraints/proving.py`), and the problem is solved again, a few times, each time from the last solution.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -24,6 +24,8 @@ from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.proving import ShiftedBounds
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
+
+Columns: TypeAlias = LeafColumns | TiedColumns
 
 CURVATURE_FLOOR = 0.3
 """Least share of the loss's own curvature that is left where a tilt makes the Lagrangian concave."""
@@ -109,7 +111,7 @@ class LeafProblem:
 
     def fit(
         self,
-        columns: LeafColumns | TiedColumns,
+        columns: Columns,
         scores: Array,
         held_out: Array,
         multipliers: Array,
@@ -125,28 +127,14 @@ class LeafProblem:
         sample_weight
             How many rows each row of data stands for.
         """
-        curvature = floored_curvature(self.wanted.at(scores), multipliers)
-        ridge = columns.ridge(1.0 / self.shrinkage - 1.0, self.regulariser / self.shrinkage, curvature)
-        nothing = Quadratic(ridge, np.zeros(columns.width))
-        penalty = min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
-        start: Array | None = None
+        ridge, penalty = self.ridge(self.wanted, columns, scores, multipliers), first_penalty(multipliers)
+        solution: ReducedSolution | None = None
         best: LeafFit | None = None
         shift = self.shifted.shift
         self.shifted.begin()
         for _ in range(PASSES):
-            solution = solve_reduced(
-                self._moved(),
-                scores,
-                columns,
-                nothing,
-                multipliers,
-                start=start,
-                penalty=penalty,
-                tolerance=1e-7,
-                feasibility=1e-6,
-                limit=limit,
-            )
-            start, multipliers = solution.coefficients, solution.multipliers
+            solution = self.solve(self.wanted, columns, scores, ridge, multipliers, penalty, solution, limit)
+            multipliers = solution.multipliers
             inverse = self._inverse(columns, ridge, solution)
             leverage = columns.quadratic_forms(inverse)
             change = left_out(solution.point, multipliers, leverage, sample_weight)
@@ -164,20 +152,55 @@ class LeafProblem:
         assert best is not None
         return best
 
-    def _moved(self) -> Lagrangian:
+    def ridge(self, of: Lagrangian, columns: Columns, scores: Array, multipliers: Array) -> Array:
+        """Return the curvature that shrinkage and regulariser add."""
+        curvature = floored_curvature(of.at(scores), multipliers)
+        return columns.ridge(1.0 / self.shrinkage - 1.0, self.regulariser / self.shrinkage, curvature)
+
+    def solve(
+        self,
+        of: Lagrangian,
+        columns: Columns,
+        scores: Array,
+        ridge: Array,
+        multipliers: Array,
+        penalty: float,
+        before: ReducedSolution | None = None,
+        limit: int = 30,
+    ) -> ReducedSolution:
+        """Solve for leaf values under the present bounds, from the solution under earlier ones, if any."""
+        return solve_reduced(
+            self._moved(of),
+            scores,
+            columns,
+            Quadratic(ridge, np.zeros(columns.width)),
+            multipliers,
+            start=None if before is None else before.coefficients,
+            penalty=penalty,
+            tolerance=1e-7,
+            feasibility=1e-6,
+            limit=limit,
+        )
+
+    def _moved(self, of: Lagrangian) -> Lagrangian:
         """Return the problem with its present bounds."""
         if not self.shifted.exact.any():
-            return self.wanted
-        bound, bounds = self.wanted.constraints, self.shifted.bounds
+            return of
+        bound, bounds = of.constraints, self.shifted.bounds
         rows = tuple(
             replace(row, lower=lower, upper=upper)
             for row, lower, upper in zip(bound.rows, bounds.lower, bounds.upper, strict=True)
         )
-        return self.wanted.with_constraints(bound.with_inequalities(rows))
+        return of.with_constraints(bound.with_inequalities(rows))
 
-    def _inverse(self, columns: LeafColumns | TiedColumns, ridge: Array, solution: ReducedSolution) -> Array:
+    def _inverse(self, columns: Columns, ridge: Array, solution: ReducedSolution) -> Array:
         weights = floored_curvature(solution.point, solution.multipliers)
         return np.asarray(cho_solve(cho_factor(columns.add_gram(ridge, weights)), np.eye(columns.width)))
+
+
+def first_penalty(multipliers: Array) -> float:
+    """Return the penalty that the solution of a round's problem starts from."""
+    return min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
 
 
 def floored_curvature(point: Point, multipliers: Array) -> Array:

@@ -82,7 +82,7 @@ def _sentence(record: RunRecord, one: Judgement) -> Markup:
     elif one.state == "met":
         words.append(" No rows were held out, so nothing is shown for new people.")
     if judged_left_out(record.result):
-        words.append(" The solver judged it on leave-one-out scores, because trees fit the rows they are grown on")
+        words.append(" The solver judged it on held-out rows, because trees fit the rows they are grown on")
         by = record.result["certificate"]["violation"]
         words.append(f": there it is violated by {number(by)}." if by > 0 else ": there it holds.")
     return tag("p", tag("strong", f"{HEADLINES[one.state]}."), *words)

@@ -1,7 +1,8 @@
 """Messages of boosted trees, and what each of them reveals.
 
-Sizes: `rows` is the number of aligned rows n, and `packed` the number of bytes with a bit for each row. `trees` is the
-number of trees that a party grows in a round, and `leaves` the maximum number of leaves of a tree.
+Sizes: `rows` is the number of aligned rows n, and `packed` the number of bytes with a bit for each row. `folds` is the
+number of models, `trees` the number of trees that a party grows in a round for all of them, and `leaves` the maximum
+number of leaves of a tree.
 """
 
 from __future__ import annotations
@@ -10,22 +11,25 @@ from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Cov
 from evenhand.protocol.messages import Field, Schema, Vocabulary
 from evenhand.vertical.messages import INTEGER, NUMBER
 
-SHORT_PER_ROW = Field("f2", ("rows",))
+SHORT_BY_FOLD = Field("f2", ("folds", "rows"))
 
 DERIVATIVES = Schema(
     "derivatives",
     {
         "round": INTEGER,
         "across": INTEGER,
-        "gradient": SHORT_PER_ROW,
-        "curvature": SHORT_PER_ROW,
+        "rows_a_leaf": INTEGER,
+        "gradient": SHORT_BY_FOLD,
+        "curvature": SHORT_BY_FOLD,
         "gradient_unit": NUMBER,
         "curvature_unit": NUMBER,
     },
     direction=SERVER_TO_PARTIES,
     reveals=(
         "First and second derivative of the Lagrangian with respect to every row's score, to every party, "
-        "scaled to two bytes; and whether whole trees are requested, or a split or relay leaves for a tree that "
+        "scaled to two bytes, for each model of a cross-fitting, with zeros for the fold that it is fitted without; "
+        "the fewest rows of a leaf, which follows from the size of the smallest slice of a constraint; "
+        "and whether whole trees are requested, or a split or relay leaves for a tree that "
         "crosses parties. The sign of the first derivative is the opposite of the label, both together give "
         "the whole score, and the tilt of the slices reveals the sensitive group. This message discloses "
         "labels and groups, as ν of the other solvers does."

@@ -10,6 +10,10 @@ from pydantic import Field
 
 from evenhand.errors import InputError
 from evenhand.models.growth import GrowthOptions
+from evenhand.protocol.terms import VerticalTerms
+
+FEWEST_ROWS = 60
+"""Number of rows from which on models are cross-fitted."""
 
 Interactions = Literal["none", "relay", "full", "auto"]
 
@@ -27,11 +31,16 @@ class Trees(GrowthOptions):
         ``"relay"``: in every second step a party grows inside the few leaves of a small tree of another party, which
         takes two rounds. The party then learns that coarse partition. ``"full"``: trees cross parties and grow level by
         level, a round a level. Every party then learns in which node each row is. ``"auto"``: begins with parties' own
-        trees, tries one that crosses them, and continues with the kind that lowers the leave-one-out loss more a round.
+        trees, tries one that crosses them, and continues with the kind that lowers the held-out loss more a round.
     monotone
         By party name, for each of its columns: 1 if scores may only rise with the column, −1 if they may only fall, and
         0 for either. The leaf values of such a party keep the proportions that LightGBM found, which respect the order.
         Only the factor of each tree is solved for. Requires ``interactions="none"``.
+    folds
+        Number of models, each fitted without one fold of the rows. Bounds are met at the scores of rows by the model
+        that has not seen them, and new people get the average of all models. A party grows this many times `trees` in a
+        round. 1 fits a single model, with bounds at leave-one-out scores, as do trees across parties, label privacy,
+        ``exact_rates=False`` and bounds of zero.
 
     Notes
     -----
@@ -42,6 +51,7 @@ class Trees(GrowthOptions):
     trees: Annotated[int, Field(ge=1, le=16)] = 1
     interactions: Interactions = "none"
     monotone: Mapping[str, Any] = field(default_factory=dict)
+    folds: Annotated[int, Field(ge=1, le=10)] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +61,12 @@ class Trees(GrowthOptions):
             )
         if self.monotone and self.interactions != "none":
             raise InputError("monotone needs interactions='none': trees across parties keep no order")
+
+    def folds_of(self, terms: VerticalTerms) -> int:
+        """Return the number of models that a run fits."""
+        equal = any(row.lower == row.upper for row in terms.inequalities)
+        single = self.interactions != "none" or terms.job.label_privacy is not None or not self.exact_rates or equal
+        return 1 if single or terms.n_rows < FEWEST_ROWS else self.folds
 
     @property
     def steps_of_patience(self) -> int:

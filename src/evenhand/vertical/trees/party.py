@@ -53,7 +53,13 @@ class TreesParty(Party):
         monotone = self._monotone(name, own)
         model = TreesModel(own.matrix, shape, own.categorical, has_intercept(terms, name), seed, monotone)
         super().__init__(terms, name, model)
-        sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
+        self.folds = options.folds_of(terms)
+        sizes = {
+            "folds": self.folds,
+            "trees": self.folds * options.trees,
+            "leaves": options.leaves,
+            "packed": packed_size(terms.n_rows),
+        }
         self.sizes = {**self.sizes, **sizes}
         # Derivatives for the tree across parties that is being grown.
         self.gradient: Array = np.zeros(0)
@@ -88,25 +94,39 @@ class TreesParty(Party):
         gradient, curvature = (
             message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
         )
-        self.check_derivatives(gradient)
+        self._check_folds(gradient)
         # Half precision may round to zero. A row without curvature would not count as a row.
         curvature = np.maximum(curvature, 1e-8 * units[1])
         across = message.integer("across")
         if across:
-            self.gradient, self.curvature = gradient, curvature
+            self.gradient, self.curvature = gradient[0], curvature[0]
         if across == RELAYING:
             return self._grow_relay_leaves()
         if across:
             return self._offer(np.zeros(self.terms.n_rows, dtype=np.uint8), 1)
-        leaves = self.model.grow(gradient, curvature, self.options.trees, self.options.shrinkage)
-        self.effort += self.options.trees * self.model.effort
-        counts = self.model.leaf_counts[-self.options.trees :]
-        proportions = np.zeros((self.options.trees, self.options.leaves))
+        trees, shrinkage = self.options.trees, self.options.shrinkage
+        least = message.integer("rows_a_leaf")
+        grown = [
+            self.model.grow(*of_fold, trees, shrinkage, least) for of_fold in zip(gradient, curvature, strict=True)
+        ]
+        leaves, trees = np.concatenate(grown, axis=1), self.folds * trees
+        self.effort += trees * self.model.effort
+        counts = np.array([leaf_count(tree) for tree in self.model.trees[-trees:]])
+        proportions = np.zeros((trees, self.options.leaves))
         if any(self.model.monotone):
-            for row, tree in zip(proportions, self.model.trees[-self.options.trees :], strict=True):
+            for row, tree in zip(proportions, self.model.trees[-trees:], strict=True):
                 row[: leaf_count(tree)] = leaf_values(tree)
         body = {"leaves": leaves, "counts": counts, "proportions": proportions}
         return LEAVES.message(self.name, SERVER, round=self.round, **body)
+
+    def _check_folds(self, gradient: Array) -> None:
+        """Check the derivatives of each fold; narrow ones of several folds count as one round."""
+        before, worst = self.narrow_rounds, self.narrow_rounds
+        for of_fold in gradient:
+            self.narrow_rounds = before
+            self.check_derivatives(of_fold)
+            worst = max(worst, self.narrow_rounds)
+        self.narrow_rounds = worst
 
     def _monotone(self, name: str, own: PartyData) -> tuple[int, ...]:
         """Return in which direction scores may change with each of the party's columns."""

@@ -1,11 +1,13 @@
-"""The server of boosted trees: it sends derivatives, solves for leaf values, and stops by the leave-one-out loss.
+"""The server of boosted trees: it sends derivatives, solves for leaf values, and stops by the loss of held-out rows.
 
 Round:
 
-1. The server sends every party first and second derivatives in each row's score.
-2. Each party grows trees on its own columns and answers with every row's leaf.
+1. The server sends every party first and second derivatives in each row's score, for each of a few models: each is
+   fitted without one fold of the rows, and judged on it.
+2. Each party grows trees on its own columns for every model, and answers with every row's leaf.
 3. The server solves for the values of all new leaves jointly, under the inequalities.
-4. It stops when the leave-one-out loss no longer falls, or at the round limit, and sends each party its leaf values.
+4. It stops when the held-out loss no longer falls, or at the round limit, and sends each party its leaf values. The
+   model is the average of the few.
 
 Trees that cross parties need more rounds: one a level, in which parties offer splits and the server chooses; or two
 with relay leaves (`relaying.py`).
@@ -14,6 +16,7 @@ with relay leaves (`relaying.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +26,14 @@ from evenhand.constraints.debiased import DebiasedLagrangian
 from evenhand.constraints.evaluation import Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_state
-from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
-from evenhand.programs.combining.leaves import LeafColumns, TiedColumns, tied
+from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, assign_folds
+from evenhand.programs.combining.leaf_values import LeafProblem, is_better
+from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.problem import ServerData
+from evenhand.vertical.problem import ServerData, own_lagrangian
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.crossing import GrowingTree, kept_splits, renumbered
 from evenhand.vertical.trees.messages import (
@@ -46,6 +50,7 @@ from evenhand.vertical.trees.messages import (
     packed_size,
 )
 from evenhand.vertical.trees.options import Trees
+from evenhand.vertical.trees.own_trees import averaged, fit_in_order, leaves_by_fold
 from evenhand.vertical.trees.relaying import RELAYING, Relay, are_relay_leaves
 
 HOLDS = 1e-5
@@ -53,6 +58,10 @@ HOLDS = 1e-5
 
 BLANK = 0.1
 """Share of the rows that do not influence where trees split."""
+SLICE_ROWS_A_LEAF = 3.0
+"""Number of rows of a constraint's smallest slice that a leaf holds on average, at least."""
+FEWEST_LEAVES = 8
+"""Number of leaves that a tree may have, whatever the slices are."""
 OWN_FIRST = 3
 """Number of rounds of parties' own trees before one that crosses parties is tried."""
 
@@ -64,6 +73,7 @@ class TreesServer(Server):
     state_fields: ClassVar = {
         "scores": Array,
         "held_out": Array,
+        "fold_multipliers": Array,
         "values": Array,
         "offered": Integers,
         "pace": list[float | None],
@@ -92,17 +102,25 @@ class TreesServer(Server):
             raise InputError(
                 f"monotone names {unknown[0]!r}, which is not a party; choose from {', '.join(terms.names)}"
             )
-        sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
-        self.sizes = {**self.sizes, **sizes}
-        self.problem = LeafProblem(self.lagrangian, options.shrinkage, self.regulariser, options.exact_rates)
+        self.folds = options.folds_of(terms)
+        self.trees = self.folds * options.trees
+        sizes = {"folds": self.folds, "trees": self.trees, "leaves": options.leaves}
+        self.sizes = {**self.sizes, **sizes, "packed": packed_size(terms.n_rows)}
+        self.problem = self._leaf_problem(own)
         self.intercept = self._first_score(own) if self.job.fit_intercept else 0.0
-        self.scores: Array = np.full(terms.n_rows, self.intercept)
-        self.held_out: Array = self.scores.copy()
-        # Held-out rows, which do not influence where trees split. Leave-one-out scores correct for leaf values only: a
-        # tree that splits on noise lowers the loss of the rows it was grown from, but not of these.
-        self.blank: Integers = np.flatnonzero(np.random.default_rng(0).random(terms.n_rows) < BLANK)
+        # The smallest slice of a constraint has a few rows in a leaf, on average.
+        floor = SLICE_ROWS_A_LEAF * terms.n_rows * float(np.max(self.lagrangian.constraints.grain, initial=0.0))
+        self.rows_a_leaf = int(min(floor, terms.n_rows / FEWEST_LEAVES)) if self.folds > 1 else 0
+        # Scores by each model, and of each row by the model that has not seen it.
+        self.scores: Array = np.full((self.folds, terms.n_rows), self.intercept)
+        self.held_out: Array = self.scores[0].copy()
+        self.fold_multipliers: Array = np.repeat(self.multipliers[None], self.folds, axis=0)
+        # Without folds: held-out rows, which do not influence where trees split. Leave-one-out scores correct for leaf
+        # values only: a tree that splits on noise lowers the loss of the rows it was grown from, but not of these.
+        drawn = np.random.default_rng(0).random(terms.n_rows) < (BLANK if self.folds == 1 else 0.0)
+        self.blank: Integers = np.flatnonzero(drawn)
         # Leaf values of the parties' own trees, by round, party, tree and leaf.
-        self.values: Array = np.zeros((0, len(self.parties), options.trees, options.leaves))
+        self.values: Array = np.zeros((0, len(self.parties), self.trees, options.leaves))
         # Trees that cross parties, the one being grown, and the number of splits that each party has offered for them.
         self.crossing: list[CrossTree] = []
         self.growing: GrowingTree | None = None
@@ -111,13 +129,13 @@ class TreesServer(Server):
         self.relay: Relay | None = None
         self.relays = 0
         self.awaited = LEAVES.kind
-        # Last decrease of the leave-one-out loss by a round of parties' own trees, and by one of trees across them.
+        # Last decrease of the held-out loss by a round of parties' own trees, and by one of trees across them.
         self.pace: list[float | None] = [None, None]
         self.begun = 0
         self.answers: dict[int, Message] = {}
         # The best model so far, and its measurements.
         self.best: dict[str, float] = {}
-        self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
+        self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.fold_multipliers
         self.futile = 0
         self.ended = ""
         # A constraint holds within a margin of its bound: one data row, or a twentieth of the bound.
@@ -150,21 +168,40 @@ class TreesServer(Server):
         }
         return handlers[self.awaited](answers)
 
+    def _leaf_problem(self, own: ServerData) -> LeafProblem:
+        settings = self.options.shrinkage, self.regulariser, self.options.exact_rates
+        if self.folds == 1:
+            return LeafProblem(self.lagrangian, *settings)
+        # Targets of a regression have no strata.
+        stratum = self.lagrangian.constraints.stratum
+        fold = assign_folds(np.zeros_like(stratum) if self.job.loss == "squared" else stratum, self.folds)
+        weights = np.ones(self.terms.n_rows) if own.sample_weight is None else own.sample_weight
+        parts = [
+            own_lagrangian(self.terms, replace(own, sample_weight=np.where(fold == place, 0.0, weights)))
+            for place in range(self.folds)
+        ]
+        return CrossFitting(self.lagrangian, parts, fold, *settings)
+
     def present(self) -> Point:
-        return self.lagrangian.at(self.scores)
+        """Return the training rows scored by the average of all models."""
+        return self.lagrangian.at(self.scores.mean(axis=0))
 
     def _ask(self) -> Sends:
         """Send derivatives for whole trees, for relay leaves, or for the first split of a tree across parties."""
         self.begun = self.round
         self.round += 1
         relays, across = self._relays(), self._crosses()
-        self.growing = GrowingTree(len(self.scores)) if across else None
+        self.growing = GrowingTree(self.terms.n_rows) if across else None
         self.awaited = (RELAY_LEAVES if relays else OFFER if across else LEAVES).kind
-        gradient, curvature = self.problem.derivatives(self.present(), self.multipliers)
-        gradient[self.blank] = curvature[self.blank] = 0.0
+        parts = self.problem.parts if isinstance(self.problem, CrossFitting) else [self.lagrangian]
+        points = [part.at(scores) for part, scores in zip(parts, self.scores, strict=True)]
+        found = [self.problem.derivatives(*one) for one in zip(points, self.fold_multipliers, strict=True)]
+        gradient, curvature = np.array(found).transpose(1, 0, 2)
+        gradient[:, self.blank] = curvature[:, self.blank] = 0.0
         units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
         body = {
             "across": RELAYING if relays else int(across),
+            "rows_a_leaf": self.rows_a_leaf,
             "gradient": gradient / units[0],
             "curvature": curvature / units[1],
             "gradient_unit": units[0],
@@ -177,8 +214,8 @@ class TreesServer(Server):
             return best_constant(own.labels, self.job.loss, own.sample_weight)
         return log_odds(self.lagrangian.positives, self.terms.n_rows)
 
-    def _left_out_loss(self) -> float:
-        """Return the mean loss at leave-one-out scores, over the held-out rows."""
+    def _held_out_loss(self) -> float:
+        """Return the mean loss at cross-fitted scores; without folds, at leave-one-out scores of the blank rows."""
         rows = self.blank if len(self.blank) else slice(None)
         shares = self.lagrangian.shared(np.ones(len(self.held_out)))[rows]
         return float(self.lagrangian.losses(self.held_out, rows).sum() / shares.sum())
@@ -212,8 +249,8 @@ class TreesServer(Server):
         """Solve for the values of all leaves inside relay leaves."""
         assert self.relay is not None
         leaves, counts = self.relay.leaves(answers)
-        fit = self._fit(LeafColumns(leaves, counts))
-        for place, values in enumerate(np.split(fit.values, np.cumsum(counts)[:-1])):
+        fit = self._fit([LeafColumns(leaves, counts)])
+        for place, values in enumerate(np.split(fit.values[0], np.cumsum(counts)[:-1])):
             relay_split = int(self.offered[self.relay.giver(place)]) - 1
             own = answers[place]["counts"]
             self.crossing.append(self.relay.tree(place, own, relay_split, int(self.offered[place]), values))
@@ -226,7 +263,7 @@ class TreesServer(Server):
         tree = self.growing
         assert tree is not None
         gains = np.array([answer["gains"][: len(tree.frontier)] for answer in answers])
-        right = [np.unpackbits(answer["right"], count=len(self.scores)).astype(bool) for answer in answers]
+        right = [np.unpackbits(answer["right"], count=self.terms.n_rows).astype(bool) for answer in answers]
         numbers = self.offered[:, None] + np.cumsum(gains > 0.0, axis=1) - 1
         self.offered = self.offered + (gains > 0.0).sum(axis=1)
         tree.split(gains, right, numbers, self.options.leaves, self.options.depth)
@@ -235,58 +272,39 @@ class TreesServer(Server):
             body = {"round": self.round, "count": len(tree.frontier), "nodes": tree.numbers}
             return [NODES.message(SERVER, party, **body) for party in self.parties]
         leaves, ends = tree.leaves
-        fit = self._fit(LeafColumns(leaves[:, None], np.array([len(ends)])))
+        fit = self._fit([LeafColumns(leaves[:, None], np.array([len(ends)]))])
         values = np.zeros(len(tree.nodes))
-        values[ends] = fit.values
+        values[ends] = fit.values[0]
         self.crossing.append(CrossTree(tree.nodes, values))
         self.growing = None
         return self._go_on(fit, across=True)
 
     def _combine(self, answers: Sequence[Message]) -> Sends:
-        """Solve for the leaf values of the parties' own trees."""
-        counts = np.concatenate([answer["counts"] for answer in answers])
-        columns = LeafColumns(np.concatenate([answer["leaves"] for answer in answers], axis=1), counts)
-        there = np.arange(self.options.leaves) < counts[:, None]
-        proportions = np.concatenate([answer["proportions"] for answer in answers])[there]
-        fit, values = self._fit_in_order(columns, proportions)
-        table = np.zeros(self.values.shape[1:])
-        table.reshape(len(counts), -1)[there] = values
-        self.values = np.concatenate([self.values, table[None]])
-        return self._go_on(fit, across=False)
-
-    def _fit_in_order(self, columns: LeafColumns, proportions: Array) -> tuple[LeafFit, Array]:
-        """Fit leaf values such that leaves of parties with monotone columns keep their proportions.
-
-        Trees with a negative factor would reverse the order. They get the value zero.
-        """
-        of_tree = np.repeat(np.arange(len(columns.counts)), columns.counts)
+        """Solve for the leaf values of the parties' own trees; the model is the average over folds."""
+        given = leaves_by_fold(answers, self.folds, self.options.trees, self.options.leaves)
         ordered = [any(self.options.monotone.get(party, ())) for party in self.parties]
         trees = np.flatnonzero(np.repeat(ordered, self.options.trees))
-        if not len(trees):
-            fit = self._fit(columns)
-            return fit, fit.values
-        while True:
-            held = tied(columns, proportions, trees)
-            fit = self._fit(held)
-            values = held.leaf_values(fit.values)
-            turned = np.intersect1d(of_tree[values * proportions < 0.0], trees)
-            if not len(turned):
-                return fit, values
-            proportions = np.where(np.isin(of_tree, turned), 0.0, proportions)
+        fit, values = fit_in_order(self._fit, given, trees)
+        self.values = np.concatenate([self.values, averaged(given, values, len(self.parties))[None]])
+        return self._go_on(fit, across=False)
 
-    def _fit(self, columns: LeafColumns | TiedColumns) -> LeafFit:
-        fit = self.problem.fit(columns, self.scores, self.held_out, self.multipliers)
-        self.effort += fit.solution.iterations * float(columns.leaves.size) * columns.leaves.shape[1]
+    def _fit(self, columns: Sequence[LeafColumns | TiedColumns]) -> FoldsFit:
+        problem = self.problem
+        if isinstance(problem, CrossFitting):
+            fit = problem.fit_folds(columns, self.scores, self.held_out, self.fold_multipliers)
+        else:
+            fit = FoldsFit.of_one(problem.fit(columns[0], self.scores[0], self.held_out, self.fold_multipliers[0]))
+        self.effort += fit.iterations * float(columns[0].leaves.size) * columns[0].leaves.shape[1]
         return fit
 
-    def _go_on(self, fit: LeafFit, across: bool) -> Sends:
+    def _go_on(self, fit: FoldsFit, across: bool) -> Sends:
         """Add the new leaves to the model. Then stop, or ask for more."""
-        before = self._left_out_loss()
-        self.scores, self.held_out, self.multipliers = fit.scores, fit.held_out, fit.solution.multipliers
-        self.pace[across] = (before - self._left_out_loss()) / (self.round - self.begun)
+        before = self._held_out_loss()
+        self._take(fit.scores, fit.held_out, fit.multipliers)
+        self.pace[across] = (before - self._held_out_loss()) / (self.round - self.begun)
         self._judge(fit)
         if self.futile >= self.options.steps_of_patience:
-            self.ended = "the leave-one-out loss fell no more"
+            self.ended = "the held-out loss fell no more"
         elif self.round < self.job.max_rounds:
             return self._ask()
         else:
@@ -294,34 +312,39 @@ class TreesServer(Server):
         self._finish()
         return self._return()
 
-    def _judge(self, fit: LeafFit) -> None:
+    def _take(self, scores: Array, held_out: Array, multipliers: Array) -> None:
+        self.scores, self.held_out, self.fold_multipliers = scores, held_out, multipliers
+        self.multipliers = multipliers.mean(axis=0)
+
+    def _judge(self, fit: FoldsFit) -> None:
         """Report how good the model is, and keep it if it is the best so far.
 
-        Feasible models rank before infeasible ones, and among them the one with the lowest leave-one-out loss is best.
+        Feasible models rank before infeasible ones, and among them the one with the lowest held-out loss is best.
         """
-        point, held_out = self.present(), self._left_out_loss()
+        point, held_out = self.present(), self._held_out_loss()
         told = {
-            "leave-one-out loss": held_out,
-            "stationarity": fit.solution.stationarity,
-            "complementarity": fit.solution.complementarity,
+            "held-out loss": held_out,
+            "stationarity": fit.stationarity,
+            "complementarity": fit.complementarity,
         }
         self.reports.append({"round": self.round, **self.row_report(point), **told})
         missed = max(fit.violation, self.tolerance)
         better = progress = True
         if self.best:
-            least, loss = self.best["missed"], self.best["leave-one-out loss"]
+            least, loss = self.best["missed"], self.best["held-out loss"]
             better, progress = is_better(missed, held_out, least, loss, self.job.tol)
         self.futile = 0 if progress else self.futile + 1
         if better:
             self.best = {"rounds": len(self.values), "crossing": len(self.crossing), "missed": missed, **told}
-            self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
+            self.best_scores, self.best_held_out = self.scores, self.held_out
+            self.best_multipliers = self.fold_multipliers
 
     def _finish(self) -> None:
         """Return to the best model, and certify it.
 
         A feasible model is complete after any number of rounds. The record tells what ended the run.
         """
-        self.scores, self.held_out, self.multipliers = self.best_scores, self.best_held_out, self.best_multipliers
+        self._take(self.best_scores, self.best_held_out, self.best_multipliers)
         self.values = self.values[: int(self.best["rounds"])]
         self.crossing = self.crossing[: int(self.best["crossing"])]
         self.certificate = Certificate(
@@ -362,7 +385,7 @@ class TreesServer(Server):
         if self.best["missed"] <= self.tolerance:
             return ""
         return (
-            f"no model was found that meets the bounds at leave-one-out scores: the worst is exceeded by "
+            f"no model was found that meets the bounds on held-out rows: the worst is exceeded by "
             f"{self.best['missed']:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
         )
 
@@ -375,9 +398,23 @@ class TreesServer(Server):
             "ended by": self.ended,
             "rounds kept": len(self.values),
             "trees across parties": len(self.crossing),
-            "leave-one-out loss": self.best["leave-one-out loss"],
-            "violation on training rows": self.problem.violation(self.present(), self.scores),
+            "held-out loss": self.best["held-out loss"],
+            "violation on training rows": self.problem.violation(self.present(), self.present().scores),
+            "constraints": self._stated(),
         }
+
+    def _stated(self) -> list[dict[str, Any]]:
+        """Return for each inequality what it is on training rows and on held-out ones, and what was asked."""
+        rows = self.lagrangian.constraints
+        found = [self.problem.judged(scores) for scores in (self.present().scores, self.held_out)]
+        sides = [
+            [float(side) if np.isfinite(side) else None for side in each]
+            for each in (rows.bounds.lower, rows.bounds.upper)
+        ]
+        return [
+            {"row": name, "training rows": float(training), "held-out rows": float(held_out), "asked": [lower, upper]}
+            for name, training, held_out, lower, upper in zip(rows.names, *found, *sides, strict=True)
+        ]
 
 
 def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:
