@@ -63,8 +63,9 @@ def test_parties_speak_to_each_other_through_the_server(shops: Shops) -> None:
     assert [one for one in sent if "server" not in (one["sender"], one["receiver"])]
 
 
-def test_a_dealer_is_a_site_of_its_own(tmp_path: Path) -> None:
-    with running_shops(tmp_path / "shops", protection="dealer") as shops:
+@pytest.mark.parametrize("level", ["dealer", "encrypted"])
+def test_weights_stay_in_shares_and_a_dealer_is_a_site_of_its_own(level: str, tmp_path: Path) -> None:
+    with running_shops(tmp_path / "shops", protection=level) as shops:
         told = shops.submit()
         alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
         # Shares are cut at random, so that both agree to the precision of fixed point.
@@ -76,9 +77,10 @@ def test_a_dealer_is_a_site_of_its_own(tmp_path: Path) -> None:
                 other = from_state(shops.side("server").read_share(name))
             own = joined_model(from_state(shops.side(name).read_party(name, "weights")), other)  # type: ignore[arg-type]
             np.testing.assert_allclose(own.weights, wanted["weights"], atol=1e-4)
-        notary = shops.side("notary")
-        assert notary.finished
-        assert not (notary.path / "parties").exists()
+        if level == "dealer":
+            notary = shops.side("notary")
+            assert notary.finished
+            assert not (notary.path / "parties").exists()
         pd.read_csv(shops.folder / "sites" / "bank" / "table.csv")[["id"]].to_csv(tmp_path / "ids.csv", index=False)
         assert len(ask(told["run"], tmp_path / "ids.csv", shops.folder / "kits" / "admin")) == 120
 

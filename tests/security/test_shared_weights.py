@@ -108,7 +108,7 @@ def _hidden(runtime: InProcess) -> Any:
     return found[-1]["words"]
 
 
-@pytest.mark.parametrize("level", ["masked", "dealer"])
+@pytest.mark.parametrize("level", ["masked", "dealer", "encrypted"])
 def test_after_training_no_passive_party_sends_its_own_scores(level: str, tmp_path: Path) -> None:
     job = {"solver": "subspace", "max_rounds": 3, "protection": level, "allow_experimental": True}
     paths = write_shops(tmp_path, job, ("bank",))
