@@ -22,13 +22,16 @@ import numpy as np
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_products import combine, times
 from evenhand.privacy.key_exchange import Session
-from evenhand.privacy.pairwise import Words
+from evenhand.privacy.pairwise import Words, new_secret
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.problem import PartyData
+from evenhand.vertical.problem import MOST_NARROW_ROUNDS, PartyData
 from evenhand.vertical.protected.checking import CHECKS, Sketch
+from evenhand.vertical.protected.flatness import LEAST_AUDITED, MANY, ONE, block_sums, is_chosen
 from evenhand.vertical.protected.messages import (
+    AUDIT,
+    AUDITED,
     CORRECTIONS,
     HIDDEN_COLUMNS,
     HIDDEN_DERIVATIVE,
@@ -45,7 +48,7 @@ from evenhand.vertical.protected.triples import NO_MORE, PartySeed, ServerSeed, 
 class DealtParty(SharedParty):
     """Sends its columns hidden, once, and computes its shares from the server's messages."""
 
-    state_fields: ClassVar = {"_told": Words, "_tags": Words}
+    state_fields: ClassVar = {"_told": Words, "_tags": Words, "_held": Message | None}
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData, dealer: str, session: Session) -> None:
         super().__init__(terms, name, own, TRIPLES)
@@ -53,6 +56,8 @@ class DealtParty(SharedParty):
         self._seed = session.seed(dealer, f"triples {terms.digest}")
         self._told: Words = np.zeros((0, self.columns), dtype=np.uint64)
         self._tags: Words = np.zeros((0, CHECKS), dtype=np.uint64)
+        self._coin = session.secret(f"audits {terms.digest}")
+        self._held: Message | None = None
         # Kept from the beginning of an attempt to its first exchange, so that it is drawn once.
         self._hiding: Words | None = None
 
@@ -64,13 +69,39 @@ class DealtParty(SharedParty):
         return [*self._joining(), *super().start()]
 
     def resumed(self) -> Sends:
-        self._told = self._told[:0]
+        self._told, self._held = self._told[:0], None
         return [*self._joining(), *super().resumed()]
 
+    def check(self, message: Message) -> None:
+        if message.kind == AUDITED.kind and message.sender == self._dealer:
+            self.vocabulary.check(message, self.sizes)
+        else:
+            super().check(message)
+
     def handle(self, message: Message) -> Sends:
-        if message.kind == HIDDEN_DERIVATIVE.kind and self._seed:
-            return self._multiply(message)
+        if message.kind == HIDDEN_DERIVATIVE.kind and self._seed and self._held is None:
+            number = self.asked(message).number
+            if self.grid.rows < LEAST_AUDITED or not is_chosen(self._coin, number):
+                return self._multiply(message)
+            self._held, seed = message, new_secret()
+            sums = block_sums(as_words(message["nu"]), seed).view(np.int64)
+            own = {"seed": np.frombuffer(seed, dtype=np.uint8), "sums": sums}
+            return [AUDIT.message(self.name, self._dealer, number=number, **own)]
+        if message.kind == AUDITED.kind and message.sender == self._dealer and self._held is not None:
+            held, self._held = self._held, None
+            if message.integer("number") == held.integer("number"):
+                self._judge(message.integer("answer"), held.integer("round"))
+                return self._multiply(held)
         return super().handle(message)
+
+    def _judge(self, answer: int, number: int) -> None:
+        """End the run if the server probes few rows; a few rounds may be narrow, as with open derivatives."""
+        self.narrow_rounds += answer < MANY
+        if answer == ONE or self.narrow_rounds > MOST_NARROW_ROUNDS:
+            raise ProtocolError(
+                f"{self.name}: the hidden derivatives of round {number} concentrate on a few rows, and an answer would "
+                f"describe its columns in those rows; {self.name} ends the run"
+            )
 
     def _joining(self) -> Sends:
         """Hide columns and shares behind the seed of this attempt."""

@@ -271,6 +271,26 @@ ENCRYPTED_SCORES = Schema(
     ),
 )
 
+AUDIT = Schema(
+    "audit",
+    {"number": INTEGER, "seed": Field("u1", (KEY_BYTES,)), "sums": WORDS},
+    direction=Direction("passive party", "dealer"),
+    reveals=(
+        "To the dealer, which has no data, in one exchange of eight, which the party's coin chooses: a random "
+        "partition of the rows into 64 blocks, and the sums by block of what the party has of ν. With its own random "
+        "words the dealer knows 64 sums of ν over random blocks. It knows neither ids nor columns."
+    ),
+    most=REPEATABLE,
+)
+AUDITED = Schema(
+    "audited",
+    {"number": INTEGER, "answer": INTEGER},
+    direction=Direction("dealer", "passive party"),
+    reveals="To a passive party: whether ν has weight in many random blocks of rows, in few, or in one.",
+    coverage=Coverage(from_labels=True),
+    most=REPEATABLE,
+)
+
 MASKS = Vocabulary(MASKED, title="Vertical: masked sums")
 CLOSING = Vocabulary(MASKED_PARTIAL_SCORES, title="After training: masked scores")
 SHARES = Vocabulary(SHARED_DIRECTION, TRAINING_ENDED, title="Vertical: shared weights")
@@ -286,6 +306,8 @@ TRIPLES = Vocabulary(
     NEXT_TRIPLE,
     HIDDEN_DERIVATIVE,
     HIDDEN_SHARES,
+    AUDIT,
+    AUDITED,
     title="Vertical: products with a dealer",
 )
 CIPHERTEXTS = Vocabulary(

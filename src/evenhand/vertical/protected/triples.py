@@ -15,7 +15,8 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.protected.checking import CHECKS, Sketch
-from evenhand.vertical.protected.messages import CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
+from evenhand.vertical.protected.flatness import BLOCKS, answer_of, block_sums
+from evenhand.vertical.protected.messages import AUDIT, AUDITED, CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
 from evenhand.vertical.protected.sharing import crossed
 from evenhand.vertical.subspace.party import Subspace
 
@@ -104,6 +105,7 @@ class DealerRole(Role):
         "_asked": Message | None,
         "_number": int,
         "_checked": bool,
+        "_audited": dict[str, int],
     }
 
     def __init__(self, name: str, terms: VerticalTerms, session: Session) -> None:
@@ -114,6 +116,7 @@ class DealerRole(Role):
         self._columns: dict[str, int] = {}
         self._masks: dict[str, tuple[Words, Words, Words]] = {}
         self._checked = False
+        self._audited: dict[str, int] = {}
         self._asked: Message | None = None
         self._number = 0
 
@@ -131,7 +134,17 @@ class DealerRole(Role):
             if message.integer("number") > self._number:
                 self._asked, self._number = message, message.integer("number")
                 return self._answer()
+        if message.kind == AUDIT.kind and sender in self._columns and self._may_audit(sender, message):
+            self._audited[sender] = self._number
+            hidden = ServerSeed(self._seeds[SERVER], self.rows, self.bands).nu(self._number)
+            sums = as_words(message["sums"]) + block_sums(hidden, message["seed"].tobytes())
+            return [AUDITED.message(self.name, sender, number=self._number, answer=answer_of(sums))]
         raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
+
+    def _may_audit(self, sender: str, message: Message) -> bool:
+        """Return whether a party asks about the present exchange, for the first time."""
+        fits = message.integer("number") == self._number and len(message["sums"]) == BLOCKS
+        return fits and self._asked is None and self._audited.get(sender, 0) < self._number
 
     def _answer(self) -> Sends:
         """Return the requested triple once all participants have joined."""
