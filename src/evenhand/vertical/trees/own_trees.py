@@ -50,7 +50,7 @@ def averaged(given: Sequence[FoldLeaves], values: Sequence[Array], parties: int)
     for one, found in zip(given, values, strict=True):
         table = np.zeros(one.there.shape)
         table[one.there] = found / len(given)
-        tables.append(table.reshape(parties, -1, table.shape[1]))
+        tables.append(table.reshape(parties, -1, table.size // len(table)))
     return np.concatenate(tables, axis=1)
 
 
