@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,10 @@ def run(paths: dict[str, Path], policies: dict[str, OwnPolicy]) -> tuple[dict[st
     return ends, network
 
 
-@pytest.mark.parametrize("kind", ["direction", "gradient-norm"])
-@pytest.mark.parametrize("level", ["masked", "dealer"])
+@pytest.mark.parametrize(
+    ("level", "kind"),
+    [*product(["masked", "dealer"], ["direction", "gradient-norm"]), ("encrypted", "direction")],
+)
 def test_masks_do_not_bring_out_what_a_party_keeps(kind: str, level: str, tmp_path: Path) -> None:
     job = {"solver": "subspace", "max_rounds": 3, "protection": level, "constraint": FAIR, "allow_experimental": True}
     ends, network = run(write_shops(tmp_path, job), {"shop": OwnPolicy(never_send=[kind])})

@@ -117,7 +117,10 @@ def test_shares_train_as_the_plain_fixed_point_run_does(level: str, seed: int, m
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-3)
 
 
-def test_a_share_that_was_cut_wrongly_is_found_and_the_exchange_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", ["dealer", "encrypted"])
+def test_a_share_that_was_cut_wrongly_is_found_and_the_exchange_repeated(
+    level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One cut in ten is made wrong here. It happens to one in a million."""
     rng, right = np.random.default_rng(0), sharing_server.cut
 
@@ -127,7 +130,7 @@ def test_a_share_that_was_cut_wrongly_is_found_and_the_exchange_repeated(monkeyp
             found.flat[0] += np.uint64(1 << (64 - places))
         return found
 
-    job = job_of("subspace", "dealer", tol=1e-6)
+    job = job_of("subspace", level, tol=1e-6)
     good = train(job)
     monkeypatch.setattr(sharing_server, "cut", wrong)
     roles = make(job)

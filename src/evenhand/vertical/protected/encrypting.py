@@ -200,6 +200,7 @@ class EncryptedParty(SharedParty):
     def forget(self) -> None:
         super().forget()
         self._secret, self._held = b"", NO_WORDS
+        self.__dict__.pop("_matrices", None)
 
 
 def _both_of(matrix: Pair, vector: Residues) -> Pair:
