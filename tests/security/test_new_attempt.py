@@ -14,6 +14,7 @@ from support.problems import deal, small
 from evenhand.errors import ProtocolError, RunError
 from evenhand.privacy.key_exchange import Attempt, KeyParty, KeyServer, Session
 from evenhand.privacy.neighbours import Company
+from evenhand.privacy.pairwise import stream
 from evenhand.privacy.secret_sums import Member
 from evenhand.protocol.identity import Identity, make_identities
 from evenhand.protocol.job import Job
@@ -21,6 +22,7 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.runtime.identityfiles import AttemptFile
 from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.vertical.messages import DERIVATIVE
+from evenhand.vertical.protected.triples import PartySeed, ServerSeed
 from evenhand_reproductions.in_memory import Holdings
 
 NAMES = ("a", "b", "c")
@@ -99,6 +101,21 @@ def agree(identities: dict[str, Identity], numbers: dict[str, int]) -> dict[str,
     return {name: party.session for name, party in parties.items()}
 
 
+def words_of_a_dealer(session: Session, peer: str, number: int) -> list[bytes]:
+    """Return the random words of one exchange with a dealer, of its checks, its audits, and of scoring rows."""
+    party = PartySeed(session.seed(peer, "triples terms"), 2, 3, 2)
+    server = ServerSeed(session.seed(peer, "triples of the server"), 3, 2)
+    scores = session.seed(peer, f"scores {number} terms")
+    found = [
+        *(party.shares(number), party.slope(number), party.directions(number), party.scores(number)),
+        *(party.products(number, 3), *party.checks(number)),
+        *(server.nu(number), server.shares("a", 2, number)),
+        *(stream(scores, label, 4) for label in ("columns", "scores", "weights a")),
+        stream(session.secret(f"checks {number}"), "sketch", 2),
+    ]
+    return [one.tobytes() for one in found]
+
+
 def test_no_mask_and_no_box_repeats_over_a_thousand_schedules_of_crashes() -> None:
     """Each schedule runs a few rounds, crashes, goes back to a random checkpoint, and begins a new attempt."""
     rng, identities = random.Random(0), make_identities([SERVER, *NAMES])
@@ -119,6 +136,7 @@ def test_no_mask_and_no_box_repeats_over_a_thousand_schedules_of_crashes() -> No
                 sessions[name].masks("sums terms", NAMES).mask(f"direction {number}", 4).tobytes(),
                 member.mask(company, 4).tobytes(),
                 sessions[name].secret(f"vfb2 {number}"),
+                *words_of_a_dealer(sessions[name], peer, number),
             ):
                 masks.add(mask)
                 drawn += 1
@@ -126,6 +144,6 @@ def test_no_mask_and_no_box_repeats_over_a_thousand_schedules_of_crashes() -> No
                 boxes.add(box)
                 sealed += 1
             rounds_again += 1
-    assert len(masks) == drawn == 3 * rounds_again
+    assert len(masks) == drawn == 16 * rounds_again
     assert len(boxes) == sealed
     assert set(numbers.values()) == {1000}
