@@ -27,4 +27,5 @@ def page(records: pd.DataFrame) -> Page:
         "than there are. N = 10 is shown for comparison."
     )
     notes = [pages.NOT_CELEBA, pages.EQUAL_LOSSES, *pages.differences(records, TABLE4)]
+    notes += pages.across(records, "N = 20", "N = 50", TABLE4["N = 20"], TABLE4)
     return Page(pages.ran(records, fewer), pages.tables(records, TABLE4), notes, pages.ours_against_theirs(records))

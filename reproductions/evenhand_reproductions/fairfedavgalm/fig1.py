@@ -25,7 +25,7 @@ from evenhand_reproductions.fairfedavgalm.methods import COMPARED, PaperSetting,
 from evenhand_reproductions.fairfedavgalm.numbers import TABLE2
 from evenhand_reproductions.fairfedavgalm.tasks import TaskRows, TrainingTask
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
-from evenhand_reproductions.writing import Page, markdown_table
+from evenhand_reproductions.writing import Page, counted, markdown_table
 
 SETTING: Final = PaperSetting("α = 1, N = 10")
 EACH: Final = 2
@@ -125,6 +125,10 @@ def page(records: pd.DataFrame) -> Page:
             "how much of the evidence lies on it can be counted. (Maps are as coarse as the network's last layer, 8 × "
             f"8: what is counted are the outermost cells, which hold the frame and hardly any digit. They are "
             f"{100 * RING:.0f} % of the picture: that is what evidence spread evenly would have there.)",
+            f"The page has {counted(chosen['seed'].nunique())}: ± is over pictures of one network, not over networks, "
+            "and no sentence below is about the method in general. A first page compared means over different "
+            "pictures, and had the other verdict on FairFedAvgALM; the statistic was changed after that had been seen. "
+            "Both are shown.",
             *_framed(chosen),
         ]
     elif first != "celeba":
@@ -171,6 +175,12 @@ def _framed(records: pd.DataFrame) -> list[str]:
             f"(evenly spread {100 * RING:.1f} %); difference {mean:+.1f} ± {error:.1f}: it {verdict} the sensitive "
             "mark."
         )
+        own_mean, their_mean = float(np.nanmean(own)), float(np.nanmean(theirs))
+        if (own_mean < their_mean) != (mean < 0):
+            lines.append(
+                f"{name}: over all pictures of which each has a map it is the other way round ({100 * own_mean:.1f} "
+                f"and {100 * their_mean:.1f} %). The two statistics disagree, so these runs do not tell where it looks."
+            )
     return lines
 
 

@@ -24,6 +24,7 @@ def constants(name: str) -> Record:
 
 def page(records: pd.DataFrame) -> Page:
     notes = [pages.NOT_CELEBA, pages.EQUAL_LOSSES, *pages.differences(records, SUPPLEMENT_TABLE1)]
+    notes += pages.across(records, "C = 0.5", "C = 0.25", SUPPLEMENT_TABLE1["C = 0.5"], SUPPLEMENT_TABLE1)
     return Page(
         pages.ran(records, ROUNDED),
         pages.tables(records, SUPPLEMENT_TABLE1),
