@@ -15,7 +15,7 @@ from support.lattice import Asked, ask
 from support.problems import deal, small
 from vertical.contract import CLOCK, make_job
 
-from evenhand.errors import ProtocolError
+from evenhand.errors import ProtocolError, RunError
 from evenhand.privacy import lattice, rings
 from evenhand.privacy.lattice import ProductPacking
 from evenhand.privacy.rings import DEGREE, MODULUS, PRIMES
@@ -23,6 +23,9 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
+from evenhand.vertical.protected.dealing import DealtServer
+from evenhand.vertical.protected.encrypting import EncryptedServer
+from evenhand.vertical.protected.sharing_server import SharedServer
 from evenhand_reproductions.in_memory import Holdings
 
 ROWS = 1000
@@ -162,8 +165,8 @@ def test_without_the_flood_the_same_two_samples_differ() -> None:
     assert ks_2samp(*found).pvalue < 1e-10
 
 
-def roles() -> dict[str, Role]:
-    job = make_job("subspace", protection="encrypted", allow_experimental=True, max_rounds=3, tol=0.0)
+def roles(level: str = "encrypted") -> dict[str, Role]:
+    job = make_job("subspace", protection=level, allow_experimental=True, max_rounds=3, tol=0.0)
     held = Holdings.of(job, deal(PROBLEM, [[0], [1, 2], [3]]), PROBLEM.labels, PROBLEM.sensitive).with_keys()
     server, others = held.roles()
     return {role.name: role for role in [server, *others]}
@@ -259,3 +262,31 @@ def _random_lines(message: Message, tag: int) -> list[bytes]:
         return []
     vectors = [message[name].tobytes() for name in ("key", "seed", "nu", "shares", "places") if name in message.body]
     return [*(one.tobytes() for one in message["polynomials"]), *vectors]
+
+
+@pytest.mark.parametrize(("level", "kind"), [("encrypted", EncryptedServer), ("dealer", DealtServer)])
+def test_a_server_that_sends_a_share_of_its_choice_reads_a_column(
+    level: str, kind: type[SharedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not promised: nothing proves that the server's share of a direction is that of the protocol."""
+    found: list[Any] = []
+    told, opened = kind.told, SharedServer.open
+
+    def lie(self: SharedServer, name: str, ask: Any, slope: Any, new: Any) -> Message:
+        chosen = new.copy()
+        if name == "p1" and len(new):
+            chosen[0, 0] += np.uint64(1 << 36)
+        return told(self, name, ask, slope, chosen)
+
+    def read(self: SharedServer) -> Any:
+        if self._sum is not None and self.crossed_all:
+            words = self._sum["words"].view(np.uint64) + self._words
+            found.append(words[: self.grid.rows].view(np.int64) / 2.0 ** (36 + self.grid.column_bits))
+            raise RunError("it has what it wanted")
+        return opened(self)
+
+    monkeypatch.setattr(kind, "told", lie)
+    monkeypatch.setattr(SharedServer, "open", read)
+    with pytest.raises(RunError, match="it has what it wanted"):
+        InProcess(list(roles(level).values()), CLOCK).run()
+    np.testing.assert_allclose(found[0], PROBLEM.matrix[:, 1], atol=1e-3)
