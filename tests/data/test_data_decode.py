@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evenhand.data.images.decode import DecodedImages, decode_images
+from evenhand.data.images import DecodedImages, decode_images
 from evenhand.errors import DataError, InputError, MissingExtraError
 
 
@@ -137,7 +137,7 @@ def test_nothing_usable(files: list[Path], tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from evenhand.data.images.decode import decode_images
+from evenhand.data.images import decode_images
 files = sorted(Path(sys.argv[1]).iterdir())
 decode_images(files, cache=Path(sys.argv[2]), name="faces", size=4, progress=lambda done, total: os._exit(9))
 """
@@ -201,7 +201,7 @@ def test_a_cache_that_cannot_be_written(files: list[Path], tmp_path: Path) -> No
 FULL = """
 import resource, sys
 from pathlib import Path
-from evenhand.data.images.decode import decode_images
+from evenhand.data.images import decode_images
 from evenhand.errors import DataError
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 try:

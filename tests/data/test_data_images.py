@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenhand.data.images.arrays import as_floats, centre_crop, random_crop
+from evenhand.data.images import as_floats, centre_crop, random_crop
 from evenhand.errors import InputError
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from sklearn.base import clone
 
 from evenhand import HorizontalClassifier, LossParity, VerticalClassifier
-from evenhand.data.images.arrays import as_floats, centre_crop
+from evenhand.data.images import as_floats, centre_crop
 from evenhand.errors import DataError, EvenhandError, InputError, RunError
 from evenhand.models import TorchModule
 from evenhand.models.pictures import Pictures

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from support.hospitals import HospitalJob
 
 from evenhand import load_run
-from evenhand.data.images.files import open_images
+from evenhand.data.images import open_images
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.checking import check_job_file
 from evenhand.jobs.folder import read_job

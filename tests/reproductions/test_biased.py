@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from evenhand.data.images.arrays import as_floats
+from evenhand.data.images import as_floats
 from evenhand.errors import InputError
 from evenhand_reproductions.data.biased import biased_digits, expected_unfairness
 from evenhand_reproductions.data.digits import DigitImages, load_digit_images

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenhand.data.images.arrays import as_floats
+from evenhand.data.images import as_floats
 from evenhand.errors import DataError
 from evenhand_reproductions.data.images import ImageDataset
 

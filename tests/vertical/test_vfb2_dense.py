@@ -10,7 +10,7 @@ from support.problems import deal, pooled_weights, small
 
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.plan import RowSampler
 from evenhand_reproductions.in_memory import train_vertical
 
 MU, STEP, ROUNDS = 0.05, 0.04, 3

@@ -33,9 +33,8 @@ from evenhand.runtime.threads import Threads
 from evenhand.training import run as running
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.vfb2.aggregation import Aggregation
-from evenhand.vertical.vfb2.batches import batch_theta
 from evenhand.vertical.vfb2.blocks import BlockWork
-from evenhand.vertical.vfb2.kernels import FRACTION_BITS, sigmoid
+from evenhand.vertical.vfb2.kernels import FRACTION_BITS, batch_theta, sigmoid
 from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
 from evenhand.vertical.vfb2.plan import NORM_BITS

@@ -26,7 +26,7 @@ from typing import Final, Literal
 import numpy as np
 
 from evenhand.arrays import Integers
-from evenhand.data.images.arrays import Bytes
+from evenhand.data.images import Bytes
 from evenhand.errors import InputError
 from evenhand_reproductions.data.digits import DigitImages
 from evenhand_reproductions.data.images import ImageDataset

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Integers
-from evenhand.data.images.decode import OnCorrupt, Progress, decode_images
+from evenhand.data.images import OnCorrupt, Progress, decode_images
 from evenhand.data.public.fetch import default_cache
 from evenhand.errors import DataError, InputError
 from evenhand_reproductions.data.images import ImageDataset
@@ -38,7 +38,7 @@ def load_celeba(
     """Load CelebA as FairFedAvgALM does (Section 5.1): the middle 178 × 178 of each face, resized to 128 × 128.
 
     Labels and groups are 1 where the attribute is 1 and 0 where it is −1. The pictures are decoded the first time
-    only; see :mod:`evenhand.data.images.decode`. The whole set takes 10 GB there.
+    only; see :mod:`evenhand.data.images`. The whole set takes 10 GB there.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ import pandas as pd
 
 from evenhand.arrays import Integers
 from evenhand.data.compressed import read_plain
-from evenhand.data.images.arrays import Bytes
+from evenhand.data.images import Bytes
 from evenhand.data.public.catalog import Packing, PublicFile, PublicSet
 from evenhand.data.public.fetch import fetch
 from evenhand.errors import DataError, InputError, NowhereFoundError

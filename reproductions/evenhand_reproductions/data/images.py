@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Integers
-from evenhand.data.images.arrays import Bytes
+from evenhand.data.images import Bytes
 from evenhand.errors import DataError
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from evenhand.data.images.decode import OnCorrupt, Progress, decode_images
+from evenhand.data.images import OnCorrupt, Progress, decode_images
 from evenhand.data.public.fetch import default_cache
 from evenhand.errors import DataError, InputError
 from evenhand_reproductions.data.images import ImageDataset
@@ -84,7 +84,7 @@ def load_imsitu(
 
     Pictures are resized to 256 × 256 (whatever their shape was, as in the publisher's resized copy) and decoded the
     first time only. Training cuts a random 224 × 224 out of each, testing the middle:
-    :func:`evenhand.data.images.arrays.random_crop`, :func:`evenhand.data.images.arrays.centre_crop`.
+    :func:`evenhand.data.images.random_crop`, :func:`evenhand.data.images.centre_crop`.
 
     Parameters
     ----------

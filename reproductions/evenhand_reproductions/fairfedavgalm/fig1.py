@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
-from evenhand.data.images.arrays import as_floats
+from evenhand.data.images import as_floats
 from evenhand.horizontal.problem import Single
 from evenhand_reproductions.fairfedavgalm import methods, pages
 from evenhand_reproductions.fairfedavgalm.gradcam import draw_heats

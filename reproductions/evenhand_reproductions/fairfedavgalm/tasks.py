@@ -19,7 +19,7 @@ import pandas as pd
 
 from evenhand.arrays import Integers
 from evenhand.data import PartyEncoder, load
-from evenhand.data.images.arrays import Bytes, as_floats
+from evenhand.data.images import Bytes, as_floats
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand_reproductions.data.biased import Mark, biased_digits

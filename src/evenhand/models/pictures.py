@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Integers
-from evenhand.data.images.arrays import Bytes, as_floats, centre_crop, random_crop
+from evenhand.data.images import Bytes, as_floats, centre_crop, random_crop
 from evenhand.errors import DataError
 
 _BLOCK = 1024

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.data.images.files import open_images
+from evenhand.data.images import open_images
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable
 from evenhand.data.tables.raw import with_numbers

@@ -18,9 +18,8 @@ from evenhand.privacy.masks import secret_masks
 from evenhand.privacy.sum_trees import ROOT, two_trees
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
-from evenhand.vertical.vfb2.batches import mask_values
 from evenhand.vertical.vfb2.blocks import Sums
-from evenhand.vertical.vfb2.kernels import FRACTION_BITS
+from evenhand.vertical.vfb2.kernels import FRACTION_BITS, mask_values
 from evenhand.vertical.vfb2.messages import MASKED_TOTALS, TOTALS
 from evenhand.vertical.vfb2.plan import NORM_BITS, OF_NORMS, VFB2Plan
 

@@ -20,7 +20,6 @@ from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.vfb2.blocks import REGULARISERS, Block, Sums, add_up_squares, column_shares
 from evenhand.vertical.vfb2.epochs import EpochServer, stratum_tilts, theta_inputs
 from evenhand.vertical.vfb2.interleaver import (
-    RULES,
     Plan,
     all_scores,
     build_trees,
@@ -31,10 +30,9 @@ from evenhand.vertical.vfb2.interleaver import (
     scores_and_gradient,
     share_columns,
 )
-from evenhand.vertical.vfb2.kernels import DRIFT, FRACTION_BITS, RARITY, WEIGHT
+from evenhand.vertical.vfb2.kernels import DRIFT, FRACTION_BITS, RARITY, RULES, WEIGHT
 from evenhand.vertical.vfb2.messages import TrafficCounter
-from evenhand.vertical.vfb2.plan import VFB2Plan
-from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.plan import RowSampler, VFB2Plan
 
 
 class CompiledVFB2(EpochServer, CompiledRun):

@@ -13,12 +13,12 @@ from evenhand.protocol.roles import SERVER, Sends, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES
 from evenhand.vertical.problem import PartyData, party_lagrangian
-from evenhand.vertical.vfb2.batches import batch_theta
 from evenhand.vertical.vfb2.blocks import Sums
 from evenhand.vertical.vfb2.epochs import stratum_tilts, theta_inputs
+from evenhand.vertical.vfb2.kernels import batch_theta
 from evenhand.vertical.vfb2.messages import FINISHED, PROCEED, SCORE_REQUEST, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
-from evenhand.vertical.vfb2.steps import HEARD
+from evenhand.vertical.vfb2.plan import HEARD
 
 EFFORT_OF_THETA = 10.0
 """Cost of ϑ of one row, in multiplications."""

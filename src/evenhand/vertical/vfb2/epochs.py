@@ -20,8 +20,7 @@ from evenhand.vertical.server import Server
 from evenhand.vertical.vfb2.interleaver import ThetaInputs
 from evenhand.vertical.vfb2.kernels import LOSSES
 from evenhand.vertical.vfb2.options import VFB2
-from evenhand.vertical.vfb2.plan import VFB2Plan
-from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.plan import RowSampler, VFB2Plan
 
 FIRST: Final = 2.0
 OVERSHOOT: Final = 0.5

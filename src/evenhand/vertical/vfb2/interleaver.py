@@ -22,7 +22,9 @@ from evenhand.privacy.compiled import decode_scalar, next_mask
 from evenhand.privacy.sum_trees import two_trees
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.kernels import (
+    SAGA,
     SCALE,
+    SVRG,
     compiled,
     dense_move,
     inlined,
@@ -31,10 +33,6 @@ from evenhand.vertical.vfb2.kernels import (
     row_update,
     theta,
 )
-
-SGD, SVRG, SAGA = 0, 1, 2
-"""Update rules, in the order of `RULES`."""
-RULES = ("sgd", "svrg", "saga")
 
 
 class Storage(NamedTuple):

@@ -7,6 +7,9 @@ regulariser. Only the row's own columns are touched, each scaled by 1 / (share o
 sum over rows is the same (Leblond, Pedregosa and Lacoste-Julien, ASAGA, 2017).
 
 The state of a column is contiguous in memory, in one row of `columns`. An update then waits for memory once.
+
+Loops over a batch of one party take rows as an array in which −1 marks an unused entry, as in the messages. The threads
+of a party share its block without waiting for each other.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any, Final
 import numba
 import numpy as np
 
-from evenhand.privacy.compiled import encode_scalar
+from evenhand.privacy.compiled import decode_scalar, encode_scalar
 
 FRACTION_BITS: Final = 44
 """Fraction bits of the fixed point for masks: a term's error is below 10⁻¹³, and sums of scores may reach ±500,000."""
@@ -31,6 +34,9 @@ RIDGE, BOUNDED, DENSE_RIDGE, DENSE_BOUNDED = 0, 1, 2, 3
 LOGISTIC, SQUARED = 0, 1
 """Indices of losses, in the order of `LOSSES`."""
 LOSSES: Final = ("logistic", "squared")
+SGD, SVRG, SAGA = 0, 1, 2
+"""Update rules, in the order of `RULES`."""
+RULES = ("sgd", "svrg", "saga")
 LOSS, ERROR, POSITIVE = 0, 1, 2
 """Indices of measures, in the order of `evenhand.constraints.losses.MEASURES`."""
 
@@ -142,3 +148,85 @@ def row_remember(indices: Any, data: Any, start: int, stop: int, columns: Any, c
     for place in range(start, stop):
         j = indices[place]
         columns[j, DRIFT] += change * data[place] * columns[j, RARITY]
+
+
+@compiled
+def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) -> bool:
+    """Compute value + mask modulo 2⁶⁴ for each value; return False if one is too large to be masked."""
+    for place in range(len(values)):
+        if not abs(values[place]) <= limit:
+            return False
+        sums[place] = encode_scalar(values[place], scale) + masks[place]
+    return True
+
+
+@compiled
+def batch_scores(starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, sums: Any) -> float:
+    """Add w_ℓᵀ(x_i)_ℓ to the mask of each row of a batch (VFB² Algorithm 1, steps 2-3).
+
+    Return the number of multiplications, or −1 if a partial score is too large to be masked.
+    """
+    multiplications = 0.0
+    for place in range(len(rows)):
+        row = rows[place]
+        if row >= 0:
+            score, size = row_score(indices, data, starts[row], starts[row + 1], columns)
+            if not size <= limit:
+                return -1.0
+            sums[place] += score
+            multiplications += starts[row + 1] - starts[row]
+    return multiplications
+
+
+@compiled
+def batch_theta(theta_inputs: Any, rows: Any, sums: Any, thetas: Any) -> None:
+    """Compute ϑ of a batch's rows from their summed scores in fixed point (VFB² Algorithm 2, step 4)."""
+    for place in range(len(rows)):
+        row = rows[place]
+        thetas[place] = 0.0
+        if row >= 0:
+            thetas[place] = theta(
+                theta_inputs.loss,
+                decode_scalar(sums[place], SCALE),
+                theta_inputs.labels[row],
+                theta_inputs.strata[row],
+                theta_inputs.tilts,
+                theta_inputs.measures,
+                theta_inputs.temperatures,
+            )
+
+
+@compiled
+def batch_update(
+    starts: Any,
+    indices: Any,
+    data: Any,
+    columns: Any,
+    regulariser: int,
+    rule: int,
+    step: float,
+    rows: Any,
+    weights: Any,
+    thetas: Any,
+    references: Any,
+) -> float:
+    """Update a block row by row with the party's own references (VFB² Algorithm 3, steps 3-4).
+
+    Return the number of multiplications.
+    """
+    multiplications = 0.0
+    for place in range(len(rows)):
+        row = rows[place]
+        if row < 0:
+            continue
+        start, stop = starts[row], starts[row + 1]
+        change = thetas[place]
+        if rule != SGD:
+            change -= references[row]
+        dense_move(columns, 0, len(columns), regulariser, step)
+        row_update(indices, data, start, stop, columns, regulariser, step, change * weights[row])
+        if rule == SAGA:
+            row_remember(indices, data, start, stop, columns, change / len(references))
+            references[row] = thetas[place]
+        multiplications += stop - start
+    return multiplications

@@ -19,10 +19,8 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.problem import GradientParty, PartyData, has_intercept
 from evenhand.vertical.vfb2.aggregation import Aggregation, FullPass, MaskStream
-from evenhand.vertical.vfb2.batches import batch_scores, batch_update
 from evenhand.vertical.vfb2.blocks import Block, BlockWork, Sums
-from evenhand.vertical.vfb2.interleaver import RULES, SAGA
-from evenhand.vertical.vfb2.kernels import WEIGHT
+from evenhand.vertical.vfb2.kernels import RULES, SAGA, WEIGHT, batch_scores, batch_update
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
     BEGIN,
@@ -37,10 +35,19 @@ from evenhand.vertical.vfb2.messages import (
     THETA,
     VOCABULARY,
 )
-from evenhand.vertical.vfb2.plan import LAST_AT_KEPT, OF_NORMS, OF_SCORES, VFB2Plan
-from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.plan import (
+    ADDED,
+    ASKED,
+    HEARD,
+    LAST_AT_KEPT,
+    OF_NORMS,
+    OF_SCORES,
+    UNASKED,
+    EpochSteps,
+    RowSampler,
+    VFB2Plan,
+)
 from evenhand.vertical.vfb2.staleness import Staleness
-from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
 FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DERIVATIVE, COMBINED_SCORES, PROCEED)}
 """Kinds of messages that only the server sends. All others come from parties."""

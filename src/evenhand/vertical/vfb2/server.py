@@ -39,8 +39,7 @@ from evenhand.vertical.vfb2.messages import (
     TOTALS,
     VOCABULARY,
 )
-from evenhand.vertical.vfb2.plan import LAST, LAST_AT_KEPT, OF_NORMS, OF_SCORES, VFB2Plan
-from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.plan import LAST, LAST_AT_KEPT, OF_NORMS, OF_SCORES, RowSampler, VFB2Plan
 
 SUMMING, OPENING, EPOCH, CLOSING = "full pass", "opening", "epoch", "closing"
 """Phases, by what the server waits for: a sum over all rows, all norms, the end of an epoch, all last norms."""

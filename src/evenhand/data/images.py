@@ -1,8 +1,8 @@
-"""Decode picture files once into a memory-mapped array of bytes (needs Pillow, from the `torch` extra).
+"""Open pictures as memory-mapped bytes: a .npy or .safetensors file, or a folder of picture files; scale and crop them.
 
-The array is built in a temporary folder and renamed when it is complete, so that a decoding that was killed is never
-taken for a finished one. The folder's name is a digest of the files (names, sizes, times) and the options, so that
-changed files are decoded again.
+Picture files are decoded once (needs Pillow, from the `torch` extra). The array is built in a temporary folder and
+renamed when it is complete, so that a decoding that was killed is never taken for a finished one. The folder's name is
+a digest of the files (names, sizes, times) and the options, so that changed files are decoded again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,48 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from evenhand.arrays import Integers
-from evenhand.data.images.arrays import Bytes
+from evenhand.data.public.fetch import default_cache
 from evenhand.errors import DataError, InputError, MissingExtraError
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+def as_floats(images: Bytes) -> Floats:
+    """Scale bytes to the interval from 0 to 1."""
+    return images.astype(np.float32) / np.float32(255)
+
+
+def centre_crop(images: Bytes, size: int) -> Bytes:
+    """Crop the middle `size` × `size` of each picture."""
+    height, width = _room(images, size)
+    top, left = height // 2, width // 2
+    return images[..., top : top + size, left : left + size]
+
+
+def random_crop(images: Bytes, size: int, generator: np.random.Generator) -> Bytes:
+    """Crop `size` × `size` of each picture, at a random place of its own."""
+    height, width = _room(images, size)
+    tops = generator.integers(height, size=len(images), endpoint=True)
+    lefts = generator.integers(width, size=len(images), endpoint=True)
+    cut = np.empty((*images.shape[:-2], size, size), dtype=images.dtype)
+    for k, (top, left) in enumerate(zip(tops, lefts, strict=True)):
+        cut[k] = images[k, ..., top : top + size, left : left + size]
+    return cut
+
+
+def _room(images: Bytes, size: int) -> tuple[int, int]:
+    height, width = images.shape[-2:]
+    if not 1 <= size <= min(height, width):
+        raise InputError(f"a crop of {size} does not fit pictures of {height} × {width}")
+    return height - size, width - size
+
 
 OnCorrupt = Literal["error", "skip"]
 Progress = Callable[[int, int], None]
@@ -227,3 +262,64 @@ def _clear_left_behind(place: Path) -> None:
 
 def _refusal(file: str, reason: str) -> DataError:
     return DataError(f"{file} is not a usable picture: {reason}; replace it, or skip such files: on_corrupt='skip'")
+
+
+_LARGEST_HEADER: Final = 1 << 24
+
+
+def open_images(path: Path, files: Sequence[str] | None = None, size: int | None = None) -> Bytes:
+    """Return bytes of shape (n, channels, height, width), memory-mapped.
+
+    Parameters
+    ----------
+    path
+        A .npy file; a .safetensors file with one tensor, or one that is called ``images``; or a folder.
+    files
+        For a folder, the picture files in the order of the rows. They are decoded the first time only, and kept in the
+        data cache.
+    size
+        For a folder, the height and width to resize pictures to.
+    """
+    if path.is_dir():
+        if files is None or size is None:
+            raise DataError(f"{path} is a folder: say with file and size in [data] which column names the pictures")
+        if strange := [one for one in files if Path(one).is_absolute() or ".." in Path(one).parts]:
+            raise DataError(f"{strange[0]!r} leads out of the folder {path}")
+        return decode_images(
+            [path / one for one in files], cache=default_cache() / "images", name=path.name, size=size
+        ).pixels
+    if not path.is_file():
+        raise DataError(f"there is no file or folder {path} of pictures")
+    try:
+        if path.suffix == ".npy":
+            found: Bytes = np.load(path, mmap_mode="r")
+        elif path.suffix == ".safetensors":
+            found = _mapped_tensor(path)
+        else:
+            raise DataError(f"{path}: pictures are a .npy or .safetensors file, or a folder of picture files")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} holds no pictures: {error}") from error
+    if found.dtype != np.uint8 or found.ndim != 4:
+        raise DataError(f"{path} holds {found.dtype} of shape {found.shape}, not bytes (n, channels, height, width)")
+    return found
+
+
+def _mapped_tensor(path: Path) -> Bytes:
+    """Map one tensor of a safetensors file: a length in eight bytes, a header in JSON, then the numbers."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if length > _LARGEST_HEADER:
+            raise ValueError("its header is too long")
+        tensors = json.loads(stream.read(length))
+    tensors.pop("__metadata__", None)
+    name = "images" if "images" in tensors or len(tensors) != 1 else next(iter(tensors))
+    found = tensors[name]
+    if found["dtype"] != "U8":
+        raise ValueError(f"{name!r} holds {found['dtype']}, not bytes (U8)")
+    first, end = found["data_offsets"]
+    shape = tuple(int(one) for one in found["shape"])
+    if end - first != int(np.prod(shape, dtype=np.int64)) or first < 0 or 8 + length + end > path.stat().st_size:
+        raise ValueError(f"{name!r} has the shape {shape}, which its bytes do not fit")
+    return np.memmap(path, np.uint8, "r", 8 + length + first, shape)

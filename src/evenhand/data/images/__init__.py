@@ -1,1 +1,0 @@
-"""Images: open arrays and folders of pictures, and prepare batches of them."""
