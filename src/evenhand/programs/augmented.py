@@ -21,7 +21,7 @@ class Augmented:
     Parameters
     ----------
     multipliers
-        μ, one for each scalar constraint of the program's own rows.
+        μ, one for each scalar constraint of the program's own inequalities.
     penalty
         β.
     centre
@@ -106,7 +106,7 @@ class AugmentedPoint:
 
     @cached_property
     def _active(self) -> Array:
-        """Return β for each scalar constraint that is positive in [·]₊, by row."""
+        """Return β for each scalar constraint that is positive in [·]₊, by inequality."""
         of = self._of
         sides = of.program.own
         through = sides.free | (self.pushed > 0.0)

@@ -1,9 +1,9 @@
-"""Solve a convex quadratic program with elastic rows, by one factorisation where possible, else by Clarabel.
+"""Solve a convex quadratic program with elastic inequalities, by one factorisation where possible, else by Clarabel.
 
     min over p, t ≥ 0:   gᵀp + ½ pᵀHp + ν Σ t    subject to    below − t ≤ J p ≤ above + t
 
-The slack t makes every program feasible: rows that cannot hold are violated by t, at the price ν. More convex parts of
-the objective can be added as cones.
+The slack t makes every program feasible: inequalities that cannot hold are violated by t, at the price ν. More convex
+parts of the objective can be added as cones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from evenhand.arrays import Array
 from evenhand.errors import DivergenceError
 
 PENALTY_LIMIT = 1e6
-"""Largest ν: rows that are still missed at this price count as impossible."""
+"""Largest ν: inequalities that are still missed at this price count as impossible."""
 ROUNDING = 1e-13
-"""What a row may be beyond its bound and count as on it, relative to its size."""
+"""What an inequality may be beyond its bound and count as on it, relative to its size."""
 MOST_GUESSES = 8
-"""At which rows are on their bounds, before the interior-point method is asked."""
+"""Most guesses at which inequalities are on their bounds, before the interior-point method is asked."""
 TOLERANCES = (1e-11, 1e-8)
 """Of the interior-point method: the second is for programs too badly scaled for the first."""
 
@@ -40,7 +40,7 @@ class QuadraticStep:
     net
         y = λ⁺ − λ⁻ of each row.
     missed
-        Sum of the violations of the linearised rows.
+        Sum of the violations of the linearised inequalities.
     penalty
         ν of the solution.
     """
@@ -70,10 +70,10 @@ def elastic_step(
     cones: ConeRows | None = None,
     tolerance: float = 1e-9,
 ) -> QuadraticStep:
-    """Solve the program, raising ν as far as the rows need; bounds may be infinite.
+    """Solve the program, raising ν as far as the inequalities need; bounds may be infinite.
 
-    ν is raised tenfold until the linearised rows fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
-    steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. A total violation below
+    ν is raised tenfold until the linearised inequalities fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
+    steering rule of Byrd, Nocedal and Waltz), so it stays moderate where inequalities can hold. A total violation below
     `tolerance` does not raise ν.
     """
     direct = None if cones is not None else _Direct(matrix, gradient, jacobian, below, above)
@@ -105,9 +105,9 @@ def elastic_step(
 
 
 class _Direct:
-    """The program by one factorisation of H, and a guess of the active and the violated rows.
+    """The program by one factorisation of H, and a guess of the active and the violated inequalities.
 
-    An active row has the multiplier that puts it on its bound; a row that would need more than ν is violated.
+    An active inequality has the multiplier that puts it on its bound; one that would need more than ν is violated.
     A guess that turns out right is the exact solution.
     """
 
@@ -143,7 +143,7 @@ class _Direct:
                 targets = np.where(over, self.above, self.below)[held]
                 net[held] = lapack.dpotrs(root, free[held] - inner[held] @ priced - targets, lower=1)[0]
             values = free - inner @ net
-            # A multiplier of the wrong sign: the row is not active. A multiplier of ν: it is violated.
+            # A multiplier of the wrong sign: the inequality is not active. A multiplier of ν: it is violated.
             wrong = ~equal & ((over & (net < 0.0)) | (under & (net > 0.0)))
             dear = ~wrong & (np.abs(net) > penalty)
             within = ((priced > 0.0) & (values < self.above - self.room)) | (

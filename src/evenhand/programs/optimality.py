@@ -25,7 +25,7 @@ class SolveStatus(Enum):
     CONVERGED = "converged"
     """The solver's own stopping rule was met."""
     INFEASIBLE = "infeasible"
-    """The rows cannot all hold near the returned point, which misses them least (anywhere, if they are convex)."""
+    """The inequalities cannot all hold near the returned point, which misses them least (anywhere, if convex)."""
     LIMIT = "a cap was met before the stopping rule"
     STALLED = "no step improves within the precision of the arithmetic"
 
@@ -39,7 +39,7 @@ class Residual:
     stationarity
         ‖∇f(w) + ∇c(w)μ‖∞.
     violation
-        Largest violation of a row.
+        Largest violation of an inequality.
     complementarity
         Complementary slackness: the largest multiplier × slack.
     distance
@@ -72,7 +72,7 @@ def kkt_residual(value: float, slope: Array, parts: Sequence[tuple[Bounds, Array
     slope
         ∇f(w) + ∇c(w)μ.
     parts
-        Bounds, values and multipliers (as a table) of rows.
+        Bounds, values and multipliers (as a table) of inequalities.
     """
     found = [bounds.conditions(values, table) for bounds, values, table in parts]
     violation, complementarity, distance = map(max, zip(*found, strict=True))
@@ -80,7 +80,7 @@ def kkt_residual(value: float, slope: Array, parts: Sequence[tuple[Bounds, Array
 
 
 def feasible_radius(missed: float, slope: Array) -> float:
-    """Return a lower bound on the distance to a feasible point of convex rows, from a convex measure and its slope."""
+    """Return a lower bound on the distance to a feasible point of convex inequalities, from a measure and its slope."""
     steep = float(np.linalg.norm(slope))
     return np.inf if steep == 0.0 else missed / steep
 

@@ -1,11 +1,11 @@
 """Constrained programs over clients: the interface between a solver and each client's functions.
 
     min over w:   Σ_i f_i(w)
-    subject to    lower_i ≤ c_i(w) ≤ upper_i            own rows of a client (or of the server, i = 0)
-                  lower ≤ Σ_i s_i(w) ≤ upper            shared rows: each client knows its summand only
+    subject to    lower_i ≤ c_i(w) ≤ upper_i            own inequalities of a client (or of the server, i = 0)
+                  lower ≤ Σ_i s_i(w) ≤ upper            shared inequalities: each client knows its summand only
 
-This is proximal AL Eq. 5 with two-sided rows and h = 0, and proximal AL Eq. 3 for shared rows. `slices.py` implements
-it for slice means; the reproductions add quadratic programs and h.
+This is proximal AL Eq. 5 with two-sided inequalities and h = 0, and proximal AL Eq. 3 for shared ones. `slices.py`
+implements it for slice means; the reproductions add quadratic programs and h.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ProgramPoint(Protocol):
     def constraints(self) -> Array: ...
     @property
     def jacobian(self) -> Array:
-        """(rows, d)."""
+        """(inequalities, d)."""
         ...
 
     def hessian(self, net: Array) -> Array:
@@ -48,9 +48,9 @@ class Program(Protocol):
     weights
         d, the length of w.
     own
-        Bounds of the program's own rows.
+        Bounds of the program's own inequalities.
     shared
-        Number of shared rows that it has summands of.
+        Number of shared inequalities that it has summands of.
     curvature
         Second derivatives that its points have.
     effort

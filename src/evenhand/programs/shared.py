@@ -1,9 +1,9 @@
-"""Turn shared inequalities into own rows of each client, by new unknowns (proximal AL Eq. 4).
+"""Turn shared inequalities into own ones of each client, by new unknowns (proximal AL Eq. 4).
 
     lower ≤ Σ_i s_i(w) ≤ upper     becomes     s_i(w) − z_i = 0 at client i,   lower ≤ Σ_i z_i ≤ upper at the server
 
-The z_i are new unknowns beside w. For a shared row with an upper bound only, s_i(w) ≤ z_i suffices, which keeps convex
-rows convex.
+The z_i are new unknowns beside w. With an upper bound only, s_i(w) ≤ z_i suffices, which keeps convex inequalities
+convex.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evenhand.programs.slices import SliceProgram
 
 
 class Decoupled:
-    """A client's program over (w, z_1, ..., z_n), with its summands of shared rows as own rows."""
+    """A client's program over (w, z_1, ..., z_n), with its summands of shared inequalities as own ones."""
 
     shared = 0
 
@@ -83,7 +83,7 @@ class DecoupledPoint:
 
 
 class Widened:
-    """The server's program over (w, z): its own rows, and the sums of the z_i."""
+    """The server's program over (w, z): its own inequalities, and the sums of the z_i."""
 
     shared = 0
 
@@ -142,11 +142,11 @@ class WidenedPoint:
 
 
 def decoupled(program: Program, shared: Bounds, clients: int, place: int) -> Program:
-    """Return a client's program over (w, z), without shared rows; `place` is its place among the clients."""
+    """Return a client's program over (w, z), without shared inequalities; `place` is its place among the clients."""
     return Decoupled(program, shared, clients, place) if shared.n_rows else program
 
 
 def widened(program: Program | None, shared: Bounds, clients: int, inner: int) -> Program:
-    """Return the server's program over (w, z); a server without a program has no rows of its own."""
+    """Return the server's program over (w, z); a server without a program has none of its own."""
     own = SliceProgram(np.zeros((0, inner)), np.zeros(0), np.zeros(0)) if program is None else program
     return Widened(own, shared, clients, inner) if shared.n_rows else own
