@@ -12,7 +12,7 @@ from support.tables import ID, SmallJob, files
 from evenhand.data import TableSource, read_table
 from evenhand.data.tables.addresses import Address, Scrubber
 from evenhand.errors import DataError, EvenhandError, JobError
-from evenhand.jobs.folder import run_folder
+from evenhand.jobs.folder import job_content, record_in
 from evenhand.jobs.vertical.runs import load_vertical_tables
 
 NOWHERE = "127.0.0.1:1"
@@ -163,7 +163,7 @@ def test_neither_jobs_nor_run_folders_show_them(tmp_path: Path) -> None:
     small.content["party"] = small.content["party"][:1] + asked
     job = small.read()
     assert_no_secret(f"{job} {job!r} {job.model_dump()} {job.model_dump_json()}")
-    with run_folder(job, small.folder, small.folder / "run", False) as folder:
+    with record_in(small.folder / "run", job_content(job), small.folder, False) as folder:
         assert [party["database"] for party in folder.description["party"][1:]] == [kind.shown for kind in KINDS]
     for name, content in files(small.folder / "run").items():
         assert_no_secret(f"{name} {content!r}")
