@@ -29,8 +29,10 @@ def shop(solver: str) -> Party:
 def ask(role: Party, nu: np.ndarray, round: int = 1) -> object:
     if role.terms.job.solver == "trees":
         units = {"gradient_unit": 1.0, "curvature_unit": 1.0}
-        halves = {"gradient": nu.astype(np.float16), "curvature": np.full(ROWS, 0.25, dtype=np.float16)}
-        return role.receive(DERIVATIVES.message(SERVER, "shop", round=round, across=0, **halves, **units))
+        gradient = np.broadcast_to(nu, (5, ROWS)).astype(np.float16)
+        halves = {"gradient": gradient, "curvature": np.full((5, ROWS), 0.25, dtype=np.float16)}
+        body = {"across": 0, "rows_a_leaf": 0, **halves, **units}
+        return role.receive(DERIVATIVES.message(SERVER, "shop", round=round, **body))
     if role.terms.job.solver == "subspace":
         return role.receive(DERIVATIVE.message(SERVER, "shop", round=round, last=0, nu=nu))
     return role.receive(WEIGHTED_DERIVATIVE.message(SERVER, "shop", round=round, last=0, step=0.1, nu=nu))
@@ -62,6 +64,14 @@ def test_probes_of_a_few_rows_are_answered_a_few_times_only(solver: str) -> None
         ask(role, nu, round)
     with pytest.raises(ProtocolError, match="concentrate on 3"):
         ask(role, probes[-1], len(probes))
+
+
+def test_each_fold_may_not_probe_rows_of_its_own() -> None:
+    nu = np.zeros((5, ROWS))
+    for place, row in enumerate(nu):
+        row[3 * place : 3 * place + 3] = 0.5
+    with pytest.raises(ProtocolError, match="concentrate on 3"):
+        ask(shop("trees"), nu)
 
 
 def test_the_count_of_narrow_rounds_survives_a_resume() -> None:

@@ -31,6 +31,8 @@ from evenhand.vertical.trees.messages import (
 from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import MAX_RELAY_LEAVES, RELAYING, leaves_inside
 
+SAME_ROWS = 0.5
+"""Cosine of squared derivatives from which on two folds concentrate on the same rows."""
 LARGEST_UNIT = 1e30
 """Largest unit of derivatives. LightGBM stores them in single precision."""
 
@@ -120,13 +122,17 @@ class TreesParty(Party):
         return LEAVES.message(self.name, SERVER, round=self.round, **body)
 
     def _check_folds(self, gradient: Array) -> None:
-        """Check the derivatives of each fold; narrow ones of several folds count as one round."""
-        before, worst = self.narrow_rounds, self.narrow_rounds
+        """Check the derivatives of each fold. Narrow ones that concentrate on the same rows count as one round."""
+        before, distinct = self.narrow_rounds, list[Array]()
         for of_fold in gradient:
-            self.narrow_rounds = before
+            squares = of_fold**2
+            unit = squares / max(float(np.linalg.norm(squares)), np.finfo(float).tiny)
+            known = any(float(unit @ other) >= SAME_ROWS for other in distinct)
+            self.narrow_rounds = before + len(distinct) - known
             self.check_derivatives(of_fold)
-            worst = max(worst, self.narrow_rounds)
-        self.narrow_rounds = worst
+            if not known and self.narrow_rounds > before + len(distinct):
+                distinct.append(unit)
+        self.narrow_rounds = before + len(distinct)
 
     def _monotone(self, name: str, own: PartyData) -> tuple[int, ...]:
         """Return in which direction scores may change with each of the party's columns."""
