@@ -48,8 +48,10 @@ def numbers(messages: Sequence[Message], members: frozenset[str]) -> Array:
 def differencing(case: Case) -> Iterator[Finding]:
     """Leave one person out, run again, and read that person's label from what changes."""
     runs = case.scene.left_out if case.questions and case.questions[0].target == LABEL else {}
+    # A guard may refuse the rows that are left.
+    runs = {place: one for place, one in runs.items() if one.messages}
     people = [place for place in runs if place >= 0]
-    if not people or not all(one.messages for one in runs.values()):
+    if -1 not in runs or len({bool(case.scene.labels[place] > 0) for place in people}) < 2:
         return
     truth, question = case.scene.labels[people] > 0, case.questions[0]
     floor = classify(case.own, question.truth, case.known)[np.searchsorted(case.rows, people)]
