@@ -17,6 +17,8 @@ from evenhand.protocol.messages import Message
 MOST_MESSAGES: Final = 2
 """Messages of each kind that are compared: those of the first rounds, which are exact."""
 RIDGE: Final = 1.0
+LEAST_PEOPLE: Final = 6
+"""People of each label that must be left out for a meaningful result."""
 
 
 def learned_signs(differences: Array, truth: Booleans) -> Array:
@@ -51,9 +53,10 @@ def differencing(case: Case) -> Iterator[Finding]:
     # A guard may refuse the rows that are left.
     runs = {place: one for place, one in runs.items() if one.messages}
     people = [place for place in runs if place >= 0]
-    if -1 not in runs or len({bool(case.scene.labels[place] > 0) for place in people}) < 2:
+    truth = case.scene.labels[people] > 0
+    if -1 not in runs or min(truth.sum(), (~truth).sum()) < LEAST_PEOPLE:
         return
-    truth, question = case.scene.labels[people] > 0, case.questions[0]
+    question = case.questions[0]
     floor = classify(case.own, question.truth, case.known)[np.searchsorted(case.rows, people)]
     found: dict[str, Array] = {}
     told = {place: numbers(one.messages, case.view.members) for place, one in runs.items()}
