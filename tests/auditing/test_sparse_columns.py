@@ -1,4 +1,4 @@
-"""Sparse columns at `dealer`: weights that stay in shares tell no label; weights that a party knows do."""
+"""Sparse columns on shared weights: weights that stay in shares tell no label; weights that a party knows do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest.importorskip("nacl")
 ROWS, DEPARTMENTS, CUSTOMERS = 800, 60, 12
 
 
-def findings(weights: Any) -> list[Finding]:
+def findings(level: str, weights: Any = "shared") -> list[Finding]:
     """Attack as two shops with amounts spent in departments that few people visit."""
     rng = np.random.default_rng(3)
     spent = np.zeros((ROWS, 2 * DEPARTMENTS))
@@ -34,7 +34,7 @@ def findings(weights: Any) -> list[Finding]:
     groups = pd.DataFrame({"sex": np.where(rng.random(ROWS) < 0.5, "f", "m")})
     halves = {"market": spent[:, :DEPARTMENTS], "shop": spent[:, DEPARTMENTS:]}
     parties = [PartyColumns("bank", bank, True), *(PartyColumns(name, half) for name, half in halves.items())]
-    settings: dict[str, Any] = {"solver": "subspace", "protection": "dealer", "weights": weights}
+    settings: dict[str, Any] = {"solver": "subspace", "protection": level, "weights": weights}
     job = Job(constraints=(EqualOpportunity(0.02),), allow_experimental=True, tol=0.0, max_rounds=8, **settings)
     terms = Holdings.of(job, parties, labels, groups).terms
     run = train_vertical(job, parties, labels, groups, transcript=listening())
@@ -42,8 +42,9 @@ def findings(weights: Any) -> list[Finding]:
     return list(audit_vertical(replace(scene, again=None), attackers=list(halves)).findings)
 
 
-def test_shared_weights_tell_neither_labels_nor_groups() -> None:
-    found = findings("shared")
+@pytest.mark.parametrize("level", ["dealer", "encrypted"])
+def test_shared_weights_tell_neither_labels_nor_groups(level: str) -> None:
+    found = findings(level)
     assert {one.target for one in found} == {"each person's label", "each person's sex"}
     # Masks are drawn anew in each run: by chance, one of these gains exceeds 6.5 standard errors in 10¹⁰ runs.
     assert all(one.lift.value < 6.5 * (one.lift.high - one.lift.low) / (2 * 1.96) for one in found)
@@ -51,5 +52,5 @@ def test_shared_weights_tell_neither_labels_nor_groups() -> None:
 
 
 def test_weights_that_a_party_knows_tell_labels() -> None:
-    found = [one for one in findings("party") if one.attack == "known labels"]
+    found = [one for one in findings("dealer", "party") if one.attack == "known labels"]
     assert {one.who for one in found if one.real} == {"market", "shop"}

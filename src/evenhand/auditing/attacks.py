@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from evenhand.auditing import (
+    cipher_attacks,
     column_attacks,
     controls,
     difference_attacks,
@@ -116,6 +117,7 @@ VERTICAL: Final = (
     Attack("peaks", _reads("contribution"), column_attacks.peaks, controls.peaks),
     Attack("differencing", _reads("step"), difference_attacks.differencing, controls.differencing),
     Attack("words", _reads("words"), word_attacks.words, controls.words),
+    Attack("noise", _reads("ciphertext"), cipher_attacks.noise, controls.noise),
 )
 HORIZONTAL: Final = (
     Attack("membership", _reads("model", "update", "slope"), update_attacks.membership, controls.membership),
@@ -150,8 +152,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     "its words are uniform to a receiver without the dealer's or the party's secret, and no attack combines them": (
         "corrections, hidden-shares, hidden-weights, audit, masked-scores, opened-shares, unmask"
     ),
-    _ENCRYPTED: "sealed, encrypted-words, encrypted-products, encrypted-inner-products, encrypted-weights, "
-    "encrypted-scores",
+    _ENCRYPTED: "sealed, encrypted-words, encrypted-weights",
 }
 NOT_TRIED: Final[Mapping[str, str]] = {
     kind: reason for reason, kinds in _NOT_TRIED.items() for kind in kinds.split(", ")

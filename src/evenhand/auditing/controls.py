@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from evenhand.arrays import Array, Booleans
 from evenhand.auditing import (
+    cipher_attacks,
     column_attacks,
     difference_attacks,
     evidence,
@@ -270,3 +271,12 @@ def histograms() -> Trial:
         sums, bins[:, 0], np.stack([np.rint((0.5 - truth) / splits.UNIT), truth * 0, truth * 0 + 1], 1).astype(int)
     )
     return _told_apart(histogram_attacks.label_odds(bins, np.array([0, 100]), sums, 0.5), truth)
+
+
+def noise() -> Trial:
+    """Answers in which only the product is hidden."""
+    rng = np.random.default_rng(22)
+    column = np.rint(rng.standard_normal(ROWS) * 2.0**17)
+    found = cipher_attacks.by_noise(column.astype(np.int64).view(np.uint64), rng, cipher_attacks.without_cover)
+    right, wrong = (abs(float(np.corrcoef(found, one)[0, 1])) for one in (column, np.roll(column, 1)))
+    return Trial(right, 0.0, wrong)

@@ -38,7 +38,7 @@ MOST_KEPT: Final = 2**25
 """Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
 MOST_WORDS: Final = 4
 """Vectors of masked words that are used of one message."""
-Nature = Literal["derivative", "contribution", "category", "joint", "words", "gradient", "step"]
+Nature = Literal["derivative", "contribution", "category", "joint", "words", "gradient", "step", "ciphertext"]
 READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     linear.DERIVATIVE.kind: {"nu": "derivative"},
     linear.WEIGHTED_DERIVATIVE.kind: {"nu": "derivative"},
@@ -68,6 +68,9 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.SCORE_CORRECTIONS.kind: {"words": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},
     protected.WEIGHT_SHARE.kind: {"words": "gradient"},
+    protected.ENCRYPTED_PRODUCTS.kind: {"places": "ciphertext"},
+    protected.ENCRYPTED_INNER_PRODUCTS.kind: {"places": "ciphertext"},
+    protected.ENCRYPTED_SCORES.kind: {"places": "ciphertext"},
     linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
 }
 """The fields of vertical messages that attacks read, and what they are.
@@ -75,7 +78,8 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
 A *derivative* is one of the loss with respect to each row's score. A *contribution* is a score of the sender's own
 columns, a *category* a partition of rows by them. A *joint* number of each row depends on several parties' columns.
 *Words* are numbers of each row behind a mask or in shares. A *gradient* has one number for each column of the receiver;
-weights after a single step are one. *Steps* are numbers about the whole model.
+weights after a single step are one. *Steps* are numbers about the whole model. A *ciphertext* is one whose key the
+receiver has.
 """
 
 
@@ -263,7 +267,7 @@ class View:
                     values = values.reshape(rows, -1).T if len(values) == rows else values[:0]
                 elif nature == "words":
                     values = values.reshape(-1)[: values.size // rows * rows].reshape(-1, rows)[:MOST_WORDS]
-                if nature not in ("gradient", "step") and values.shape[-1:] == (rows,):
+                if nature not in ("gradient", "step", "ciphertext") and values.shape[-1:] == (rows,):
                     for one in values.reshape(-1, rows):
                         exact = one if nature == "words" else one.astype(np.float64)
                         yield Signal(message.kind, message.sender, nature, exact)

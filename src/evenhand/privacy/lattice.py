@@ -223,11 +223,15 @@ class Key:
     def encrypt(self, words: Words, a: Residues, draw: Draw = fresh) -> Residues:
         """Return b = −as + e + (q/t)v for coefficients v, (k, DEGREE); no a is used twice."""
         noisy = rings.added(_errors(len(words), draw), scaled_up(words))
-        return rings.subtracted(rings.transform(noisy), rings.multiplied(a, self._secret))
+        return rings.subtracted(rings.transform(noisy), self.times(a))
+
+    def times(self, polynomials: Residues) -> Residues:
+        """Multiply polynomials with the secret."""
+        return rings.multiplied(polynomials, self._secret)
 
     def share(self, packing: ProductPacking, c0: Residues, c1: Residues) -> Words:
         """Return the asker's share of a product, (rows,)."""
-        phase = rings.transform_back(rings.multiplied(c1, self._secret))[..., packing.places]
+        phase = rings.transform_back(self.times(c1))[..., packing.places]
         return rounded(rings.added(c0, phase)).reshape(-1)[: packing.rows]
 
 
