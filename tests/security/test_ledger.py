@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from math import exp
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,15 +170,43 @@ def _labels_said(paths: dict[str, Any], epsilon: float, **label: Any) -> np.ndar
     return answers(codes, ResponseMechanism(epsilon), held.key, "label")
 
 
-def test_how_ids_are_read_is_no_way_to_a_second_draw(tmp_path: Path) -> None:
-    paths = write_shops(tmp_path, {"label_privacy": {"epsilon": 1.0}})
-    text = paths["bank"].read_text()
-    paths["bank"].write_text(text + "\n[policy]\nlabel_epsilon = 1.0\n")
+def _bank_with_secret(folder: Path, ids: Callable[[str], str] = str) -> dict[str, Path]:
+    paths = write_shops(folder, {"label_privacy": {"epsilon": 1.0}})
     content = paths["bank"].read_text().replace("[party.label]", '[party.label]\nsecret = "labels.secret"')
-    paths["bank"].write_text(content)
+    paths["bank"].write_text(content + "\n[policy]\nlabel_epsilon = 1.0\n")
+    table = pd.read_csv(paths["bank"].parent / "table.csv")
+    table.assign(id=table["id"].map(ids)).to_csv(paths["bank"].parent / "table.csv", index=False)
+    return paths
+
+
+def test_how_ids_are_read_is_no_way_to_a_second_draw(tmp_path: Path) -> None:
+    """An id is the number 7 to one job, and text to the next: a second draw, which the ledger adds up."""
+    paths = _bank_with_secret(tmp_path, lambda one: str(int(one[1:])))
     _labels_said(paths, 0.9, text_ids=False)
     with pytest.raises(RunError, match="label_epsilon is 1"):
         _labels_said(paths, 0.9, text_ids=True)
+
+
+@pytest.mark.parametrize("before", ["c", "00"])
+def test_ids_that_are_text_anyway_have_one_draw(before: str, tmp_path: Path) -> None:
+    """So are ids with leading zeros: 007 is not 7, for alignment neither."""
+    paths = _bank_with_secret(tmp_path, lambda one: one.replace("c", before))
+    np.testing.assert_array_equal(_labels_said(paths, 0.9, text_ids=False), _labels_said(paths, 0.9, text_ids=True))
+    assert len(Ledger(paths["bank"].parent).entries()) == 1
+
+
+def test_one_person_has_one_answer_however_the_id_is_written(tmp_path: Path) -> None:
+    """Answers go by what alignment goes by: a moment in two time zones is one person."""
+    paths = _bank_with_secret(tmp_path)
+    place, said = paths["bank"].parent / "table.csv", []
+    table = pd.read_csv(place)
+    moments = pd.Timestamp("2024-01-01", tz="UTC") + pd.to_timedelta(np.arange(len(table)), unit="h")
+    paths["bank"].write_text(paths["bank"].read_text().replace("table.csv", "table.parquet"))
+    for zone in ("UTC", "Asia/Tokyo"):
+        table.assign(id=moments.tz_convert(zone)).to_parquet(place.with_suffix(".parquet"))
+        said.append(_labels_said(paths, 0.9))
+    np.testing.assert_array_equal(*said)
+    assert len(Ledger(paths["bank"].parent).entries()) == 1
 
 
 def test_a_policys_largest_epsilon_is_for_all_jobs_together(tmp_path: Path) -> None:

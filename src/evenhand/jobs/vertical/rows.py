@@ -33,7 +33,7 @@ from evenhand.jobs.vertical.file import (
 )
 from evenhand.printing import listed
 from evenhand.privacy.randomised_response import SECRET_BYTES, AnswerKey
-from evenhand.protocol.align import SentIds
+from evenhand.protocol.align import SentIds, id_sums
 from evenhand.protocol.job import Job
 from evenhand.runtime.files import PARTIAL, write_new
 from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, check_ids, rows_by_id
@@ -149,7 +149,8 @@ class TableRows:
         secret = kept_secret(self._base / Path(label.secret).expanduser())
         values = str(names.negative), str(names.positive)
         # All that the draws depend on. Ids that are read as numbers have other draws than ids that are read as text.
-        read = f"{label.column} in ({', '.join(sorted(values))}), ids as {'text' if self._text_ids else 'read'}"
+        kind, sums = id_sums(ids)
+        read = f"{label.column} in ({', '.join(sorted(values))}), ids as {kind}"
         ledger, data = Ledger(self._base), data_name(self.party)
         drawn_at = {"label": ledger.draw("labels", data, read, asked.epsilon, self._limits)}
         for one in self.party.sensitive:
@@ -157,7 +158,9 @@ class TableRows:
                 break
             question = f"{one}, beside {read}"
             drawn_at[f"group {one}"] = ledger.draw("groups", data, question, asked.groups, self._limits)
-        return AnswerKey(secret, ids, label=read, values=values, drawn_at=drawn_at)
+        # By what alignment goes by: whoever is one person there has one answer, however the id is written.
+        people = [f"{one} {other}" for one, other in sums.tolist()]
+        return AnswerKey(secret, people, label=read, values=values, drawn_at=drawn_at)
 
     def columns(self) -> EncodedColumns:
         with naming(self.owner):
