@@ -31,7 +31,7 @@ def write_clinics(folder: Path, job: dict[str, Any], **more: Any) -> dict[str, P
         own = {"name": name, "role": "client", "table": "table.csv"}
         paths[name].write_text(tomli_w.dumps({"identity": "identity", "party": own}))
         sections.append({"name": name, "table": f"{name}/table.csv"})
-    data = {"label": {"column": "sick", "positive": "yes"}, "sensitive": ["sex"], "id": "id"}
+    data = {"label": {"column": "sick", "positive": "yes", "negative": "no"}, "sensitive": ["sex"], "id": "id"}
     content = {"job": {"split": "horizontal", "test_fraction": 0.2} | job, "data": data | more.pop("data", {}), **more}
     paths["job"], paths["together"] = folder / "job.toml", folder / "together.toml"
     paths["job"].write_text(tomli_w.dumps(content | {"client": [{"name": name} for name in CLIENTS]}))

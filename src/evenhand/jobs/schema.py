@@ -80,6 +80,11 @@ class LabelSection(Strict):
     positive: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = key(
         "The label that counts as positive. By default the larger of the two, in sorted order.", "yes", None
     )
+    negative: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = key(
+        "The other label. With both given, clients do not say which labels occur in their rows; a stated ε needs it.",
+        "no",
+        None,
+    )
     classes: list[Annotated[str | int | float | bool, PlainValidator(as_plain)]] | None = key(
         "All labels, if there are three or more; for averaging solvers across clients.", ["A", "B", "C"], None
     )

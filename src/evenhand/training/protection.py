@@ -15,6 +15,7 @@ from evenhand.solvers.announcing import schemas
 
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"
+LEARNED_LABELS = "which labels occur"
 MEASURED = "what models do on its rows"
 _ADVICE = "; clients can agree beforehand on a fitted encoder and on the values of groups (group_values in fit)"
 
@@ -97,5 +98,5 @@ def _statement(
         return privacy_statement(mechanism, rounds, delta, unprotected=others, secret_noise=secret_noise)
     except EvenhandError as error:
         # No statement is possible, or dp-accounting is not installed. The run is complete and valid without one.
-        agreed = any(name in others for name in (LEARNED_COLUMNS, LEARNED_GROUPS))
+        agreed = any(name in others for name in (LEARNED_COLUMNS, LEARNED_GROUPS, LEARNED_LABELS))
         return NoStatement(f"{error}{_ADVICE if agreed else ''}")

@@ -36,7 +36,7 @@ from evenhand.privacy.mechanism import described
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.solvers.registry import HORIZONTAL, check_job, choose_solver, stopping
-from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
+from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, LEARNED_LABELS
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
@@ -184,6 +184,8 @@ class HorizontalJobFile(ClockedFile):
         job, found = self.to_job(), [LEARNED_COLUMNS] if columns_learned else []
         if self.data.sensitive and (self.data.groups is None or learns_crossings(job.constraints, self.data.groups)):
             found.append(LEARNED_GROUPS)
+        if self.data.label.classes is None and None in (self.data.label.positive, self.data.label.negative):
+            found.append(LEARNED_LABELS)
         if job.solver == "fairfed" or job.options.get("report_every"):
             found.append("what clients measure on their rows (solver fairfed, or options.report_every)")
         return found

@@ -26,7 +26,7 @@ from evenhand.jobs.horizontal.file import ClientSection, DataSection, Horizontal
 from evenhand.jobs.schema import TableSection, located
 from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, tell, two_labels
 from evenhand.models.pictures import Pictures
-from evenhand.printing import listed
+from evenhand.printing import listed, quoted
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
 from evenhand.training.horizontal import agree_on_encoder, combine_encoders
 from evenhand.training.together import Steps
@@ -108,8 +108,15 @@ class ClientTable:
             return label_column(self.frame, self._job.data.label, list(self.frame.columns))
 
     def agree_on_labels(self) -> Steps[Labels]:
-        """Send the labels that occur here; return the two labels of all clients."""
-        told = AgreeClient(self.name, {"labels": self.label_values().unique().tolist()})
+        """Send the labels that occur here, unless the job gives both; return the two labels of all clients."""
+        found, label = self.label_values().unique().tolist(), self._job.data.label
+        if None not in (given := (label.negative, label.positive)):
+            # What is sent does not depend on the rows.
+            if strange := [one for one in found if one not in given]:
+                raise DataError(f"{self.owner}: unknown label {quoted(strange[0])}; it is not among {listed(given)}")
+            found = list(given)
+        # The order of rows would tell the label of the first.
+        told = AgreeClient(self.name, {"labels": sorted(found, key=str)})
         yield told
         return Labels(**(told.agreed or {}))
 

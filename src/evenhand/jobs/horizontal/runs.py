@@ -241,7 +241,7 @@ def check_epsilon(job: HorizontalJobFile, columns_learned: bool) -> None:
         raise DataError(
             f"privacy.epsilon = {job.privacy.epsilon:g} cannot be guaranteed, because no noise is added to "
             f"{', '.join(others)}. "
-            "Agree on these beforehand (data.encoder, data.groups), leave them out, or set "
+            "Agree on these beforehand (data.encoder, data.groups, data.label.negative), leave them out, or set "
             "privacy.noise_multiplier to train without a guarantee"
         )
 
