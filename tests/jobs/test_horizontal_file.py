@@ -41,10 +41,11 @@ def hospitals(tmp_path: Path) -> HospitalJob:
 
 
 def agree(hospitals: HospitalJob) -> None:
-    """Say beforehand how columns are encoded and which groups there are."""
+    """Say beforehand how columns are encoded, and which groups and labels there are."""
     frame = patients("lyon", 20, seed=9)[["age", "ward", "pressure"]]
     (hospitals.folder / "agreed.json").write_text(json.dumps(PartyEncoder().fit(frame).to_state()))
     hospitals.content["data"] |= {"encoder": "agreed.json", "groups": {"sex": ["female", "male"]}}
+    hospitals.content["data"]["label"] = {"column": "outcome", "positive": "ill", "negative": "well"}
 
 
 # -- what a file says
