@@ -27,6 +27,7 @@ from evenhand.metrics import strata
 from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
 from evenhand.models.weight_share import WeightShare
+from evenhand.protocol.messages import Message
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.packets import checksum
@@ -36,6 +37,7 @@ from evenhand.training import vertical_steps
 from evenhand.training.run import one_blas_thread
 from evenhand.training.vertical_steps import train_as_party
 from evenhand.vertical.problem import PartyData
+from evenhand.vertical.protected.dealt_scores import ScoreDealer
 from evenhand.vertical.subspace import tiny_problem
 
 PARTIES = ("bank", "shop", "phone")
@@ -198,6 +200,20 @@ def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float,
         assert {entry.kind for entry in network.sites["notary"].transcript if entry.receiver == "notary"} == {
             *("offer", "outcome", "public-keys", "joining", "next-triple", "score-triple")
         }
+
+
+def test_a_wrong_triple_after_training_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ScoreDealer.handle
+
+    def wrong(self: ScoreDealer, message: Message) -> Any:
+        sent = honest(self, message)
+        for one in sent:
+            one["words"].view(np.uint64)[:3] += np.uint64(2**49)
+        return sent
+
+    monkeypatch.setattr(ScoreDealer, "handle", wrong)
+    paths = write_shops(tmp_path, {"solver": "subspace", "max_rounds": 3, "tol": 0.0, "protection": "dealer"})
+    assert "score the training rows otherwise than training did" in str(run(paths)["server"])
 
 
 def test_a_dealer_is_named_by_the_job_and_accepted_by_everybody(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ import pandas as pd
 from evenhand.arrays import Array, Matrix
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
-from evenhand.errors import JobError
+from evenhand.errors import JobError, RunError
 from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, new_attempt, training_runner
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder
 from evenhand.jobs.ledger import Ledger, data_name
@@ -48,6 +48,8 @@ from evenhand.training.vertical_steps import dealer_steps, party_steps, server_s
 from evenhand.vertical.protected import build as protected
 from evenhand.vertical.protected.layer import innermost
 
+SAME_SCORES: Final = 1e-3
+"""Maximum difference of a training row's score after training from that in training, where weights are in shares."""
 KeepShares: TypeAlias = Callable[[Mapping[str, WeightShare]], None]
 """Keeps the server's shares of the parties' weights."""
 
@@ -184,6 +186,7 @@ def server_program(
         ServersWord(certified(server.certificate), server.proofs(), server.statistics()),
         server.weight_shares,
     )
+    trained = server.present().scores if shares and not terms.job.finishes else None
     # Release the solver's server: it holds large arrays that are no longer needed.
     del server
     keep(shares)
@@ -193,10 +196,21 @@ def server_program(
     del scoring
     trained_with = messages_of(transcript(), checkpoints)
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
+    if trained is not None:
+        _check_same_scores(trained, of_parts["train"])
     result = vertical_result(terms.job, told, of_parts, rows.measured, trained_with)
     if (stated := label_statement(terms, key)) is not None:
         result["privacy"] = {job.holder: stated.as_dict()}
     return result
+
+
+def _check_same_scores(trained: Array, scores: Array) -> None:
+    """Refuse shares of weights that score the training rows otherwise than training did."""
+    if not np.abs(trained - scores).max(initial=0.0) <= SAME_SCORES:
+        raise RunError(
+            "the shares of weights score the training rows otherwise than training did: a share or a triple is wrong, "
+            "of a passive party or of the dealer. Train again, and find out who was wrong if it happens again"
+        )
 
 
 def draft_terms(job: FederationJob) -> VerticalTerms:
