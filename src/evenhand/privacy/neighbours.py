@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -67,13 +67,13 @@ def ascending(places: Sequence[int]) -> bool:
     return all(one < other for one, other in itertools.pairwise(places))
 
 
-def smallest_sum(sums: Iterable[Iterable[int]]) -> int:
+def smallest_sum(sums: Iterable[Iterable[Hashable]]) -> int:
     """Return a lower bound on the number of participants in any sum that linear combinations of these sums can give.
 
     Participants that are in the same sums always have the same coefficient. So a combination holds all of such a class
     or none of it, and the smallest class is the bound.
     """
-    signatures: dict[int, list[int]] = {}
+    signatures: dict[Hashable, list[int]] = {}
     for number, members in enumerate(sums):
         for one in members:
             signatures.setdefault(one, []).append(number)
