@@ -37,6 +37,7 @@ from evenhand.solvers.registry import VERTICAL as ACROSS_COLUMNS
 from evenhand.training.horizontal import build_roles
 from evenhand.vertical.messages import VOCABULARY as VERTICAL
 from evenhand.vertical.vfb2.messages import VOCABULARY as VFB2
+from evenhand.vertical.vfb2.options import METHODS
 from evenhand_reproductions.in_memory import Holdings, horizontal_terms
 
 VOCABULARIES = [VERTICAL, VFB2, AVERAGING, PROX_AL, SQP, enrol.VOCABULARY, align.VOCABULARY, agree.VOCABULARY]
@@ -145,7 +146,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fairvfl": {"step": "auto"},
     "fedbcd": {"step": 0.5},
     "prox-al": {"penalty": 30.0},
-    **{name: {"batch_size": 4} for name in ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")},
+    **{name: {"batch_size": 4} for name in METHODS},
 }
 
 

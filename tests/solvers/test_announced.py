@@ -30,11 +30,10 @@ from evenhand.solvers.announcing import announced, announced_for_scores, schemas
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 from evenhand.solvers.roles import vertical_terms
 from evenhand.training.run import one_blas_thread
+from evenhand.vertical.vfb2.options import METHODS
 
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.1}
-OPTIONS: dict[str, dict[str, Any]] = {
-    **{name: {"batch_size": 32} for name in ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")}
-}
+OPTIONS: dict[str, dict[str, Any]] = {**{name: {"batch_size": 32} for name in METHODS}}
 
 
 def vertical_jobs() -> Iterator[Any]:

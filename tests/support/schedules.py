@@ -34,8 +34,9 @@ from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 from evenhand.solvers.roles import vertical_terms
 from evenhand.vertical.server import Server
+from evenhand.vertical.vfb2.options import METHODS
 
-ASYNCHRONOUS = ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")
+ASYNCHRONOUS = tuple(METHODS)
 
 
 def faults_of(seed: int, names: list[str], horizon: float) -> Faults:

@@ -35,13 +35,14 @@ from evenhand.solvers.roles import party, server, vertical_terms
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import Party, PartyData, ServerData, Start
 from evenhand.vertical.server import Server
+from evenhand.vertical.vfb2.options import METHODS
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 SUITABLE: dict[str, dict[str, Any]] = {
     "trees": {"patience": 10},
     "fairvfl": {"step": 0.5, "dual_step": 0.5, "damping": 0.0},
     "fedbcd": {"step": 0.5},
-    **{name: {"batch_size": 8} for name in ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")},
+    **{name: {"batch_size": 8} for name in METHODS},
 }
 """Options with which a solver converges on these problems; a solver that is not named is run with its defaults."""
 

@@ -18,9 +18,11 @@ from evenhand.vertical.fairvfl_schedule import FairVFL
 from evenhand.vertical.fedbcd import FedBCD
 from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.trees.options import Trees
-from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2SAGA, VFB2SGD, VFB2SVRG
+from evenhand.vertical.vfb2.options import AFSAGAVP, AFSGDVP, AFSVRGVP, VFB2SAGA, VFB2SGD, VFB2SVRG
 
 __all__ = [
+    "AFSAGAVP",
+    "AFSGDVP",
     "AFSVRGVP",
     "FPFL",
     "HORIZONTAL",

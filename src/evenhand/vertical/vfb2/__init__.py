@@ -18,7 +18,7 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.vfb2.messages import VOCABULARY
-from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2, VFB2SAGA, VFB2SGD, VFB2SVRG
+from evenhand.vertical.vfb2.options import AFSAGAVP, AFSGDVP, AFSVRGVP, VFB2, VFB2SAGA, VFB2SGD, VFB2SVRG
 
 # The compiler takes a second to load, so it is imported only where it is needed.
 
@@ -65,5 +65,7 @@ SOLVERS = (
     _solver("vfb2-sgd", VFB2SGD, exact=False),
     _solver("vfb2-svrg", VFB2SVRG, exact=True),
     _solver("vfb2-saga", VFB2SAGA, exact=True),
+    _solver("afsgd-vp", AFSGDVP, exact=False),
     _solver("afsvrg-vp", AFSVRGVP, exact=False),
+    _solver("afsaga-vp", AFSAGAVP, exact=False),
 )

@@ -21,7 +21,9 @@ METHODS: Final = {
     "vfb2-sgd": VFB2Method("sgd"),
     "vfb2-svrg": VFB2Method("svrg"),
     "vfb2-saga": VFB2Method("saga"),
+    "afsgd-vp": VFB2Method("sgd", only_active_move=True),
     "afsvrg-vp": VFB2Method("svrg", only_active_move=True),
+    "afsaga-vp": VFB2Method("saga", only_active_move=True),
 }
 """Methods by solver name."""
 FIRST_SHARE = 1 / 32
@@ -149,3 +151,13 @@ class AFSVRGVP(VFB2):
 
     Parameters are those of `VFB2`.
     """
+
+
+@dataclass(frozen=True)
+class AFSGDVP(VFB2):
+    """AFSGD-VP: as AFSVRG-VP, with stochastic gradient descent. Parameters are those of `VFB2`."""
+
+
+@dataclass(frozen=True)
+class AFSAGAVP(VFB2):
+    """AFSAGA-VP: as AFSVRG-VP, with a table of past derivatives. Parameters are those of `VFB2`."""
