@@ -112,7 +112,7 @@ class EnrolParty(Follower):
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"offered": Any, "outcome": str | None}
+    state_fields: ClassVar = {"offered": Any, "outcome": str | None, "refusal": str}
 
     def __init__(self, name: str, kind: type[Terms], policy: Policy = anything, draft: Terms | None = None) -> None:
         super().__init__(name, {})
@@ -121,6 +121,8 @@ class EnrolParty(Follower):
         self._draft = draft
         self.terms: Terms | None = None
         self.outcome: str | None = None
+        self.refusal = ""
+        """Why the participant itself has refused the terms; empty if it has not."""
 
     def handle(self, message: Message) -> Sends:
         if message.kind == OFFER.kind and self.terms is None:
@@ -128,10 +130,12 @@ class EnrolParty(Follower):
             self.terms = terms
             reason = self._objection(terms) or self._policy(terms)
             if reason:
+                self.refusal = reason
                 return [REFUSED.message(self.name, SERVER, reason=as_bytes(reason))]
             return [ACCEPTED.message(self.name, SERVER, terms=as_bytes(terms.digest))]
         if message.kind == OUTCOME.kind and self.terms is not None:
-            self.outcome, self.done = message.text("reason"), True
+            # A server that goes on all the same does not get around a policy.
+            self.outcome, self.done = message.text("reason") or self.refusal, True
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
 
