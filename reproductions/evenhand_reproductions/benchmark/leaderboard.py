@@ -45,7 +45,7 @@ def page(records: Sequence[Record]) -> str:
     frame = pd.DataFrame(records)
     parts = [
         "# Benchmark of methods across clients",
-        "    python -m evenhand_reproductions benchmark",
+        f"    {command(frame)}",
         f"{frame['method'].nunique()} methods, {frame['set'].nunique()} tables, {frame['split'].nunique()} splits, "
         f"{seeds_of(frame['seed'])}. Linear models; all numbers are of held-out rows. "
         "The gap is the larger of the gaps in false-positive and false-negative rates. ± is the standard error over "
@@ -63,6 +63,14 @@ def page(records: Sequence[Record]) -> str:
             _table(cells),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def command(frame: pd.DataFrame) -> str:
+    """Return the command that runs the cells of these records, but for the constraint and the number of rounds."""
+    words = ["python -m evenhand_reproductions benchmark"]
+    for option, column in (("--method", "method"), ("--set", "set"), ("--split", "split")):
+        words += [f"{option} {value}" for value in frame[column].unique()]
+    return " ".join([*words, f"--seed {frame['seed'].min()} --runs {frame['seed'].nunique()}"])
 
 
 def _table(cells: pd.DataFrame) -> str:
