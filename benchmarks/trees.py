@@ -219,7 +219,9 @@ def products(draws: int, rows: int = 30_000) -> None:
             new = roc_auc_score(y[rows:], pooled().fit(X[:rows], y[:rows]).predict_proba(X[rows:])[:, 1])
             line = {"pooled": (new, np.nan)}
             for name, (rounds, options) in settings.items():
-                model = VerticalClassifier(solver=Trees(**options), max_rounds=rounds, random_state=0)
+                model = VerticalClassifier(
+                    solver=Trees(folds=FOLDS["vertical"], **options), max_rounds=rounds, random_state=0
+                )
                 model.fit([X[:rows, :3], X[:rows, 3:6], X[:rows, 6:]], y[:rows])
                 scores = model.decision_function([X[rows:, :3], X[rows:, 3:6], X[rows:, 6:]])
                 line[name] = (roc_auc_score(y[rows:], scores), model.n_iter_)
@@ -241,7 +243,11 @@ def many_rows(rows: int) -> None:
     seconds = []
     for rounds in (2, 7):
         model = VerticalClassifier(
-            model="trees", constraint=EqualizedOdds(EPSILON, measure="error"), max_rounds=rounds, random_state=0
+            model="trees",
+            solver=Trees(folds=FOLDS["vertical"]),
+            constraint=EqualizedOdds(EPSILON, measure="error"),
+            max_rounds=rounds,
+            random_state=0,
         )
         seconds.append(cpu(lambda one=model: one.fit(tables, labels, sensitive_features=group))[1])
     print(f"\n{rows:,} rows, six parties, equalized odds: {(seconds[1] - seconds[0]) / 5:.2f} s of one core a round")

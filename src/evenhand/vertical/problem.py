@@ -76,8 +76,7 @@ class PartyData:
     categorical
         Indices of the columns that hold category codes, for models that use the codes directly (trees).
     session
-        Secrets of the party in this attempt, if participants have agreed on keys. Without them VFB² is simulated: its
-        masks follow from the job's seed, so that runs can be repeated message for message.
+        Secrets of the party in this attempt, if participants have agreed on keys. VFB² and masked runs need them.
     """
 
     matrix: Matrix

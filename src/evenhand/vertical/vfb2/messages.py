@@ -34,7 +34,7 @@ MASKED_TOTALS = Schema(
     reveals=(
         "For every row the sum over the sender's subtree, of partial scores plus masks (tree 0) or of masks "
         "alone (tree 1). Modulo 2⁶⁴ such a sum is uniform and reveals nothing by itself; no party sees both "
-        "halves of any sum except the total, at the root. Between organisations, sums of tree 0 also have "
+        "halves of any sum except the total, at the root. Sums of tree 0 also have "
         "masks that each two parties have agreed on (public-key): no group of parties learns more than the "
         "sum over all others."
     ),
