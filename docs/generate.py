@@ -18,8 +18,14 @@ from evenhand.protocol.job import PROTECTIONS, Protection
 from evenhand.protocol.messages import TEXT, Schema
 from evenhand.solvers.announcing import schemas, trained_with, vocabularies
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
+from evenhand.vertical.protected.messages import OWN_WEIGHTS, SCORE_CIPHERTEXTS, SCORE_SHARES, SCORE_TRIPLES
 
 HERE = Path(__file__).parent
+AFTER_TRAINING = {
+    "dealer": (OWN_WEIGHTS, SCORE_SHARES, SCORE_TRIPLES),
+    "encrypted": (OWN_WEIGHTS, SCORE_SHARES, SCORE_CIPHERTEXTS),
+}
+"""Messages about shared weights after training, by level; other levels have none of them."""
 SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + b)", "bands": "b", "batch": "B"}
 
 
@@ -61,10 +67,10 @@ def _levels_table() -> list[str]:
     ]
     solvers = [*VERTICAL.values(), *HORIZONTAL.values()]
     sent = {level: _kinds(level, [one for one in solvers if level in one.protections]) for level in PROTECTIONS}
-    in_training = set().union(*sent.values())
+    by_level = set().union(*sent.values())
     for schema in schemas().values():
         levels = [
-            NOT_SENT if schema.kind in in_training - sent[level] else schema.at_level(level) for level in PROTECTIONS
+            NOT_SENT if schema.kind in by_level - sent[level] else schema.at_level(level) for level in PROTECTIONS
         ]
         cells = (schema.kind, str(schema.direction), *levels, schema.with_label_privacy())
         lines.append(f"| {' | '.join(cells)} |")
@@ -72,8 +78,9 @@ def _levels_table() -> list[str]:
 
 
 def _kinds(level: Protection, solvers: Iterable[Any]) -> set[str]:
-    """The kinds of messages that some solver sends in training at a level of protection."""
-    return {schema.kind for one in solvers for vocabulary in trained_with(one, level) for schema in vocabulary}
+    """The kinds of messages that follow from a level: those of its solvers in training, and of shared weights after."""
+    found = [vocabulary for one in solvers for vocabulary in trained_with(one, level)]
+    return {schema.kind for vocabulary in (*found, *AFTER_TRAINING.get(level, ())) for schema in vocabulary}
 
 
 def _content(schema: Schema, name: str) -> str:
