@@ -17,6 +17,7 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy import lattice, rings
 from evenhand.privacy.lattice import DELTA_BITS, ProductPacking
 from evenhand.privacy.rings import DEGREE, MODULUS, PRIMES
+from evenhand.protocol.messages import Message
 
 RNG = np.random.default_rng(0)
 STANDARD_BITS = 109
@@ -117,3 +118,16 @@ def test_what_is_no_ciphertext_is_refused() -> None:
     ):
         with pytest.raises(ProtocolError, match=why):
             lattice.read_answers(asked.message(wrong), [packing])
+
+
+def test_a_key_has_one_error_in_a_context_whatever_is_asked() -> None:
+    """Two errors with one a' would tell their difference; one error with two a' would tell the secret."""
+    key, errors = lattice.Key(bytes(32)), []
+    for value, context in ((1, "one"), (2, "one"), (1, "another")):
+        words = np.full((1, DEGREE), value, dtype=np.uint64)
+        body = lattice.EncryptedQuestion.asked(key, words, context)
+        a, b = lattice.EncryptedQuestion.read(Message("server", "shop", "encrypted-words", body), 1, context).public
+        errors.append(lifted(rings.transform_back(rings.added(b, key.times(a))[None])[0]))
+    assert (errors[0] == errors[1]).all()
+    assert (errors[0] != errors[2]).any()
+    assert max(abs(errors[0])) <= 21

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from vertical.contract import CLOCK
 
 from evenhand.errors import ProtocolError
+from evenhand.privacy.key_exchange import agree_here
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.runtime.inprocess import InProcess
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected.checking import CHECKS, Sketch
+from evenhand.vertical.protected.dealt_scores import ScoreDealer
 from evenhand_reproductions.in_memory import Holdings
 
 pytest.importorskip("nacl")
@@ -116,3 +119,33 @@ def test_a_sketch_is_a_random_matrix_of_bits_times_words() -> None:
     assert bits.shape[0] == CHECKS
     assert abs(bits.mean() - 0.5) < 0.01
     np.testing.assert_array_equal(sketch(words), np.matmul(words, bits.T))
+
+
+def test_tags_are_answered_once_in_an_attempt() -> None:
+    """Two sketches behind the same random words differ by sums of the party's columns over subsets of rows."""
+    made, first = roles(), dict[str, Any]()
+    queue = [message for role in made.values() for message in role.start()]
+    while queue:
+        message = queue.pop(0)
+        if (message.kind, message.receiver) == ("hidden-derivative", "p1"):
+            if first:
+                break
+            first = {"tags": message["tags"], "checks": np.zeros(32, dtype=np.uint8)}
+        queue += made[message.receiver].receive(message)
+    with pytest.raises(ProtocolError, match="has answered tags of this attempt"):
+        made["p1"].receive(Message("server", "p1", message.kind, {**message.body, **first}))
+    made["p1"].receive(message)
+
+
+@pytest.mark.parametrize("columns", [-1, 2**40])
+def test_the_dealer_refuses_numbers_of_columns_that_no_party_has(columns: int) -> None:
+    with pytest.raises(ProtocolError, match="columns; the message is refused"):
+        roles()["dealer"].receive(Message("p1", "dealer", "joining", {"columns": np.asarray(columns)}))
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(-1, 5), (2**40, 5), (8, 2**40)])
+def test_the_dealer_refuses_to_score_what_no_memory_holds(columns: int, rows: int) -> None:
+    dealer = ScoreDealer("dealer", ("p1",), agree_here(["p1", "dealer"], "test")["dealer"], "test")
+    body = {"columns": np.asarray(columns), "rows": np.asarray(rows)}
+    with pytest.raises(ProtocolError, match="columns; the message is refused"):
+        dealer.receive(Message("p1", "dealer", "score-triple", body))

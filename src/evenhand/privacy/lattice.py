@@ -9,10 +9,14 @@ which it holds in the clear, and re-randomises with the asker's public key (a', 
 with w ternary and e'' small, both fresh, and u **uniform modulo q**. The asker's share is ⌊t(c₀ + c₁s)/q⌉, and the
 answerer's is −⌊tu/q⌉. They add up to Mv, because c₀ + c₁s = (q/t)Mv + u + noise.
 
-**What the asker learns: nothing.** c₀ is uniform whatever M is, since u is: no noise is left to be drowned, and the
-statistical distance is zero. c₁ is a sample of ring learning with errors with secret w, so it cannot be told from a
-uniform one, also by somebody who knows s. The polynomial a' is derived from a public label by both sides, so this holds
-for every question, also for one with noise, polynomials or a public key of the asker's choice.
+**What the asker learns from an answer: nothing.** c₀ is uniform whatever M is, since u is: no noise is left to be
+drowned. c₁ is a sample of ring learning with errors with secret w, so it cannot be told from a uniform one, also by
+somebody who knows s. The polynomial a' is derived from a public label by both sides, so this holds for every question,
+also for one with noise, polynomials or a public key of the asker's choice.
+
+**What it learns when the shares are added up**: Mv, each result with its rounding. An asker that chooses b' may read w
+from the result as well. c₁ is M·a + e'' to it then. Here a comes from a hash of its seed, so M is the secret of another
+sample: a guess of M can be verified, and a column with a few entries can be guessed.
 
 **What the answerer learns: nothing.** It sees samples of ring learning with errors with secret s, one secret for each
 question.
@@ -126,7 +130,7 @@ def rounded(residues: Residues) -> Words:
     rest = np.zeros(total.shape)
     by = np.uint64(32)
     for line, prime, inverse in zip(np.moveaxis(residues, -2, 0), PRIME_ARRAY, _INVERSES, strict=True):
-        high, left = np.divmod((line * inverse % prime) << by, prime)
+        high, left = np.divmod((line.astype(np.uint64) * inverse % prime) << by, prime)
         low, left = np.divmod(left << by, prime)
         total += (high << by) + low
         rest += left / float(prime)
@@ -216,9 +220,9 @@ class Key:
         self._seed = seed
         self._secret = rings.transform(_ternary(1, seeded(seed, "secret")))[0]
 
-    def derived(self, words: Words) -> bytes:
-        """Return 32 bytes that depend on the secret and on what is encrypted."""
-        return hashlib.blake2b(words.tobytes(), digest_size=SEED_BYTES, key=self._seed).digest()
+    def derived(self, content: bytes) -> bytes:
+        """Return 32 bytes that depend on the secret and on a content."""
+        return hashlib.blake2b(content, digest_size=SEED_BYTES, key=self._seed).digest()
 
     def encrypt(self, words: Words, a: Residues, draw: Draw = fresh) -> Residues:
         """Return b = −as + e + (q/t)v for coefficients v, (k, DEGREE); no a is used twice."""
@@ -304,12 +308,12 @@ class EncryptedQuestion:
     @classmethod
     def asked(cls, key: Key, words: Words, context: str) -> dict[str, NDArray[Any]]:
         """Return the fields of a message that asks about vectors with these coefficients, (k, DEGREE)."""
-        own = key.derived(words)
+        own = key.derived(words.tobytes())
         seed = stream(own, "public", SEED_BYTES // 8).tobytes()
         found = key.encrypt(words, polynomials(len(words), seeded(seed, "question")), seeded(own, "errors"))
-        public = key.encrypt(
-            np.zeros((1, DEGREE), dtype=np.uint64), _public_part(context), seeded(own, "errors of the key")
-        )
+        # One context has one a', and so one error, whatever is asked: two would tell their difference.
+        errors = seeded(key.derived(context.encode()), "errors of the key")
+        public = key.encrypt(np.zeros((1, DEGREE), dtype=np.uint64), _public_part(context), errors)
         return {
             "seed": np.frombuffer(seed, dtype=np.uint8),
             "key": packed(public[0]),

@@ -69,7 +69,7 @@ class DealtParty(SharedParty):
         return [*self._joining(), *super().start()]
 
     def resumed(self) -> Sends:
-        self._told, self._held = self._told[:0], None
+        self._told, self._tags, self._held = self._told[:0], self._tags[:0], None
         return [*self._joining(), *super().resumed()]
 
     def check(self, message: Message) -> None:
@@ -122,6 +122,9 @@ class DealtParty(SharedParty):
         bands, tags = self.trail.bands, as_words(message["tags"])
         if tags.shape != (0, 0) and tags.shape != (self.columns, CHECKS):
             raise ProtocolError(f"{self.name}: the server's tags do not fit its columns; the message is refused")
+        if tags.size and len(self._tags):
+            # A second sketch behind the same random words would tell the server sums of columns over subsets of rows.
+            raise ProtocolError(f"{self.name} has answered tags of this attempt; others are refused")
         self._sketch = Sketch(message["checks"].tobytes(), "triples", self.grid.rows)
         self._own_tags = np.zeros((0, 0), dtype=np.uint64)
         if tags.size:

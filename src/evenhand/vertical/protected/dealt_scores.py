@@ -13,7 +13,7 @@ import numpy as np
 from evenhand.arrays import Matrix
 from evenhand.errors import ProtocolError
 from evenhand.models.weight_share import WeightShare
-from evenhand.privacy.fixed_products import combine
+from evenhand.privacy.fixed_products import MOST_NUMBERS, combine
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.pairwise import Words, stream
 from evenhand.protocol.messages import Message, Vocabulary
@@ -28,6 +28,7 @@ from evenhand.vertical.protected.messages import (
     SHARED_SCORES,
 )
 from evenhand.vertical.protected.scoring import SharedScoreParty, SharedScoreServer
+from evenhand.vertical.protected.sharing import MOST_COLUMNS
 
 
 def _columns(seed: bytes, columns: int, rows: int) -> Words:
@@ -137,7 +138,10 @@ class ScoreDealer(Role):
             raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
         if self._n_rows not in (-1, rows):
             raise ProtocolError(f"{sender} scores {rows} rows, and others {self._n_rows}; refused")
-        self._columns[sender], self._n_rows = message.integer("columns"), rows
+        columns = message.integer("columns")
+        if not 0 <= columns <= MOST_COLUMNS or rows * columns > MOST_NUMBERS:
+            raise ProtocolError(f"{sender} scores {rows} rows of {columns} columns; the message is refused")
+        self._columns[sender], self._n_rows = columns, rows
         if len(self._columns) < len(self.members):
             return ()
         total: Words = np.zeros(rows, dtype=np.uint64)

@@ -17,7 +17,7 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.protected.checking import CHECKS, Sketch
 from evenhand.vertical.protected.flatness import BLOCKS, answer_of, block_sums
 from evenhand.vertical.protected.messages import AUDIT, AUDITED, CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
-from evenhand.vertical.protected.sharing import crossed
+from evenhand.vertical.protected.sharing import MOST_COLUMNS, crossed
 from evenhand.vertical.subspace.party import Subspace
 
 NO_MORE: Final = -1
@@ -123,6 +123,8 @@ class DealerRole(Role):
     def handle(self, message: Message) -> Sends:
         sender = message.sender
         if message.kind == JOINING.kind and sender in self.members and sender not in self._columns:
+            if not 0 <= message.integer("columns") <= MOST_COLUMNS:
+                raise ProtocolError(f"{sender} has {message.integer('columns')} columns; the message is refused")
             self._columns[sender] = message.integer("columns")
             return self._answer()
         if message.kind == NEXT_TRIPLE.kind and sender == SERVER and self._asked is None:
