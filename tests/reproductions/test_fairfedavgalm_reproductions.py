@@ -273,7 +273,7 @@ def test_the_tables_show_both_quantities_beside_the_papers(command: object, tmp_
     lines = (tmp_path / f"{name}.md").read_text(encoding="utf-8").splitlines()
     row = next(line for line in lines if line.startswith("| C = 0.5 | FedAvg |")).strip("| ").split(" | ")
     record = json.loads((tmp_path / f"{name}.json").read_text())["records"][0]
-    assert (row[3], row[7], row[9]) == ("75.9 ± 2.6", "31.7 ± 8.6", "53.6 ± 0.3")
+    assert (row[3], row[7], row[9]) == ("75.93 ± 2.64", "31.67 ± 8.61", "53.60 ± 0.29")
     measured = [record[metric] for metric in ("accuracy", "DP", "EO", "published DP", "published EO")]
     assert [float(row[place]) for place in (2, 4, 5, 6, 8)] == pytest.approx([100 * m for m in measured], abs=0.06)
 

@@ -99,12 +99,14 @@ def _shown(records: pd.DataFrame) -> list[str]:
             ends = part[part["epsilon"].isin([means.index[0], means.index[-1]])]
             by_seed = 100 * ends.pivot(index="seed", columns="epsilon", values=metric)
             change = by_seed[means.index[-1]] - by_seed[means.index[0]]
-            error = change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else np.nan
-            clear = "within its error" if not abs(change.mean()) > 2 * error else "beyond twice its error"
+            moved = f"{change.mean():+.1f} points from the smallest to the largest ε: one run, no error"
+            if len(change) > 1:
+                error = change.std(ddof=1) / np.sqrt(len(change))
+                clear = "beyond twice its error" if abs(change.mean()) > 2 * error else "within its error"
+                moved = f"{change.mean():+.1f} ± {error:.1f} points from the smallest to the largest ε: {clear}"
             against = int((moves < -0.05).sum())
             said.append(
-                f"{title} {'falls' if sign < 0 else 'rises'} with ε except in {against} of {len(moves)} steps "
-                f"({change.mean():+.1f} ± {error:.1f} points from the smallest to the largest ε: {clear})"
+                f"{title} {'falls' if sign < 0 else 'rises'} with ε except in {against} of {len(moves)} steps ({moved})"
             )
         largest = part.groupby("epsilon")["train DEO"].max()
         slack = largest.to_numpy(dtype=np.float64) < 0.98 * largest.index.to_numpy(dtype=np.float64)

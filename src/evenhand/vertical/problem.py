@@ -172,6 +172,8 @@ FEW_ROWS: Final = 60
 NARROW: Final = 5.0
 NARROWEST: Final = 1.5
 """Derivatives are narrow below the first effective number of rows, and refused below the second."""
+SAME_ROWS: Final = 0.5
+"""Cosine of squared derivatives from which on two models concentrate on the same rows."""
 MOST_NARROW_ROUNDS: Final = 3
 """Maximum number of rounds with narrow derivatives that a party answers in a run."""
 
@@ -179,6 +181,26 @@ MOST_NARROW_ROUNDS: Final = 3
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:
     """Return the sizes of arrays that every role of a run knows."""
     return {"rows": terms.n_rows, "constraints": len(terms.inequalities)}
+
+
+def narrowness(nu: Array) -> tuple[float, int]:
+    """Return the least effective number of rows of derivatives, and how many times they are narrow.
+
+    The effective number of rows is (Σν²)² / Σν⁴: 1 if one row has all the weight, n if all rows weigh the same. Narrow
+    derivatives of several models (models, rows) that concentrate on the same rows count once.
+    """
+    least, distinct = np.inf, list[Array]()
+    for of_model in np.atleast_2d(nu):
+        largest = float(np.abs(of_model).max(initial=0.0))
+        if largest == 0.0 or len(of_model) < FEW_ROWS:
+            continue
+        squares = (of_model / largest) ** 2
+        unit = squares / np.linalg.norm(squares)
+        effective = float(unit.sum() ** 2)
+        least = min(least, effective)
+        if effective < NARROW and all(float(unit @ other) < SAME_ROWS for other in distinct):
+            distinct.append(unit)
+    return least, len(distinct)
 
 
 class Party(Follower):
@@ -198,24 +220,20 @@ class Party(Follower):
     def check_derivatives(self, nu: Array) -> None:
         """Refuse derivatives that probe single rows: the party's answer would describe those rows, not the data.
 
-        The effective number of rows is (Σν²)² / Σν⁴: 1 if one row has all the weight, n if all rows weigh the same.
         Sharp rates under a bound that cannot hold may concentrate honest derivatives on a few rows, so that a few such
         rounds pass. The label holder does not check its own server. Tables of few rows are not checked: there every
         answer describes single rows.
         """
         if self.name in self.terms.active:
             return
-        largest = float(np.abs(nu).max(initial=0.0))
-        if largest * len(nu) > LARGEST_DERIVATIVE:
+        largest, rows = float(np.abs(nu).max(initial=0.0)), nu.shape[-1]
+        if largest * rows > LARGEST_DERIVATIVE:
             raise DivergenceError(
                 f"{self.name}: a derivative in round {self.round} is {largest:.3g}, too large to come from training; "
                 "the steps are too long. Scale the columns, or choose a smaller step"
             )
-        if largest == 0.0 or len(nu) < FEW_ROWS:
-            return
-        squares = (nu / largest) ** 2
-        effective = float(squares.sum() ** 2 / (squares**2).sum())
-        self.narrow_rounds += effective < NARROW
+        effective, narrow = narrowness(nu)
+        self.narrow_rounds += narrow
         if effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS:
             raise ProtocolError(
                 f"{self.name}: the derivatives of round {self.round} concentrate on {effective:.1f} rows, and an "

@@ -31,8 +31,6 @@ from evenhand.vertical.trees.messages import (
 from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import MAX_RELAY_LEAVES, RELAYING, leaves_inside
 
-SAME_ROWS = 0.5
-"""Cosine of squared derivatives from which on two folds concentrate on the same rows."""
 LARGEST_UNIT = 1e30
 """Largest unit of derivatives. LightGBM stores them in single precision."""
 
@@ -96,7 +94,7 @@ class TreesParty(Party):
         gradient, curvature = (
             message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
         )
-        self._check_folds(gradient)
+        self.check_derivatives(gradient)
         # Half precision may round to zero. A row without curvature would not count as a row.
         curvature = np.maximum(curvature, 1e-8 * units[1])
         across = message.integer("across")
@@ -120,19 +118,6 @@ class TreesParty(Party):
                 row[: leaf_count(tree)] = leaf_values(tree)
         body = {"leaves": leaves, "counts": counts, "proportions": proportions}
         return LEAVES.message(self.name, SERVER, round=self.round, **body)
-
-    def _check_folds(self, gradient: Array) -> None:
-        """Check the derivatives of each fold. Narrow ones that concentrate on the same rows count as one round."""
-        before, distinct = self.narrow_rounds, list[Array]()
-        for of_fold in gradient:
-            squares = of_fold**2
-            unit = squares / max(float(np.linalg.norm(squares)), np.finfo(float).tiny)
-            known = any(float(unit @ other) >= SAME_ROWS for other in distinct)
-            self.narrow_rounds = before + len(distinct) - known
-            self.check_derivatives(of_fold)
-            if not known and self.narrow_rounds > before + len(distinct):
-                distinct.append(unit)
-        self.narrow_rounds = before + len(distinct)
 
     def _monotone(self, name: str, own: PartyData) -> tuple[int, ...]:
         """Return in which direction scores may change with each of the party's columns."""

@@ -33,7 +33,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.problem import ServerData, own_lagrangian
+from evenhand.vertical.problem import MOST_NARROW_ROUNDS, NARROWEST, ServerData, narrowness, own_lagrangian
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.crossing import GrowingTree, kept_splits, renumbered
 from evenhand.vertical.trees.messages import (
@@ -79,6 +79,7 @@ class TreesServer(Server):
         "pace": list[float | None],
         "begun": int,
         "futile": int,
+        "narrow_rounds": int,
         "ended": str,
         "relays": int,
         "awaited": str,
@@ -136,13 +137,13 @@ class TreesServer(Server):
         # The best model so far, and its measurements.
         self.best: dict[str, float] = {}
         self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.fold_multipliers
-        self.futile = 0
+        self.futile = self.narrow_rounds = 0
         self.ended = ""
         # A constraint holds within a margin of its bound: one data row, or a twentieth of the bound.
         self.tolerance = max(HOLDS, float(np.max(self.problem.shifted.margin, initial=0.0)))
 
     def start(self) -> Sends:
-        return self._ask()
+        return self._ask(*self._derivatives())
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
@@ -186,18 +187,28 @@ class TreesServer(Server):
         """Return the training rows scored by the average of all models."""
         return self.lagrangian.at(self.scores.mean(axis=0))
 
-    def _ask(self) -> Sends:
+    def _derivatives(self) -> tuple[Array, Array]:
+        """Return gradient and curvature of each fold's rows."""
+        parts = self.problem.parts if isinstance(self.problem, CrossFitting) else [self.lagrangian]
+        points = [part.at(scores) for part, scores in zip(parts, self.scores, strict=True)]
+        found = [self.problem.derivatives(*one) for one in zip(points, self.fold_multipliers, strict=True)]
+        gradient, curvature = np.array(found).transpose(1, 0, 2)
+        gradient[:, self.blank] = curvature[:, self.blank] = 0.0
+        return gradient, curvature
+
+    def _too_narrow(self, gradient: Array) -> bool:
+        """Return whether parties would refuse derivatives, as under bounds on sharp rates that cannot hold."""
+        effective, narrow = narrowness(gradient)
+        self.narrow_rounds += narrow
+        return effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS
+
+    def _ask(self, gradient: Array, curvature: Array) -> Sends:
         """Send derivatives for whole trees, for relay leaves, or for the first split of a tree across parties."""
         self.begun = self.round
         self.round += 1
         relays, across = self._relays(), self._crosses()
         self.growing = GrowingTree(self.terms.n_rows) if across else None
         self.awaited = (RELAY_LEAVES if relays else OFFER if across else LEAVES).kind
-        parts = self.problem.parts if isinstance(self.problem, CrossFitting) else [self.lagrangian]
-        points = [part.at(scores) for part, scores in zip(parts, self.scores, strict=True)]
-        found = [self.problem.derivatives(*one) for one in zip(points, self.fold_multipliers, strict=True)]
-        gradient, curvature = np.array(found).transpose(1, 0, 2)
-        gradient[:, self.blank] = curvature[:, self.blank] = 0.0
         units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
         body = {
             "across": RELAYING if relays else int(across),
@@ -305,10 +316,13 @@ class TreesServer(Server):
         self._judge(fit)
         if self.futile >= self.options.steps_of_patience:
             self.ended = "the held-out loss fell no more"
-        elif self.round < self.job.max_rounds:
-            return self._ask()
-        else:
+        elif self.round >= self.job.max_rounds:
             self.ended = "max_rounds"
+        else:
+            gradient, curvature = self._derivatives()
+            if not self._too_narrow(gradient):
+                return self._ask(gradient, curvature)
+            self.ended = "derivatives that concentrate on a few rows"
         self._finish()
         return self._return()
 
