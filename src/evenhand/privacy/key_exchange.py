@@ -12,9 +12,12 @@ The result is a `Session`. All masks, shares, triples and sealed messages of the
 - `Session.seal` and `Session.open`: messages that only the receiver can read, and only once;
 - `Session.code` and `Session.is_code`: codes for the numbers of packets, so that acknowledgements cannot be invented.
 
-A resumed run is a new attempt with a new session. No secret of a session is written to a checkpoint, so state that
-comes back brings no used mask with it. The number of the attempt only rises: each participant keeps its own on disk,
-and refuses a peer's number that it has already seen.
+A resumed run is a new attempt with a new session, and checkpoints hold no secret of a session: state that comes back
+brings no used mask with it. On Flower, a node holds the state of its role between messages of one attempt, secrets
+included. An older copy that is put back there repeats masks (`docs/privacy.md`).
+
+The number of the attempt only rises: each participant keeps its own on disk, and refuses a peer's number that it has
+already seen.
 """
 
 from __future__ import annotations
