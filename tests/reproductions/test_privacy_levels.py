@@ -21,6 +21,7 @@ def test_no_column_belongs_to_few_rows(sets_folder: Any) -> None:
         assert min(others) >= LEAST_ROWS
 
 
+@pytest.mark.soak
 def test_levels_are_attacked_and_costed(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nacl")
     private = "dealer, labels ε = 1, own end"
