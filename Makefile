@@ -6,6 +6,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Many tests start the command: without bytecode on disk, each start compiles the library again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick lint types docs unit coverage dist lock provisioned portable portable-short pythons lowest fuzz federation flower soak bench clean
 

@@ -42,14 +42,21 @@ def test_a_process_that_ends_by_a_signal_is_a_reason(monkeypatch: pytest.MonkeyP
     assert portable.probe({}) == "the libraries do not take it: ImportError: no such feature"
 
 
-def test_failures_of_the_tests_are_failures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_failures_of_the_tests_are_failures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    failing = tmp_path / "test_failing.py"
+    failing.write_text("import pytest\n\n@pytest.mark.portable\ndef test_failing():\n    assert False\n")
+    monkeypatch.setattr(portable, "ROOMS", [str(failing)])
     monkeypatch.setattr(portable, "probe", lambda _: USUAL)
     monkeypatch.setattr(portable, "VALUES", {})
     monkeypatch.setattr(portable, "OLDEST", {})
     monkeypatch.setattr(portable, "weights_of_all", lambda _: {"double": {}, "inner": {}, "single": {}})
-    monkeypatch.setattr(sys, "argv", ["portable.py", "--no-such-argument"])
+    monkeypatch.setattr(sys, "argv", ["portable.py"])
     assert portable.main() == 1
-    assert "NO" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "NO" in printed
+    assert "1 failed" in printed
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_spoiled_folders_are_refused_or_recovered_from(tmp_path: Path) -> None:
     assert counts["recovered"] > 5
 
 
-@pytest.mark.parametrize(("name", "kills"), [("fairvfl", 3), ("sqp", 2)])
+@pytest.mark.parametrize(("name", "kills"), [pytest.param("fairvfl", 3, marks=pytest.mark.soak), ("sqp", 2)])
 def test_killed_runs_end_bit_for_bit_where_they_would_have(name: str, kills: int, tmp_path: Path) -> None:
     counts = kill_and_compare(name, kills, tmp_path, seed=kills)
     assert counts["kills"] == kills

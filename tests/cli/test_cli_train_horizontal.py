@@ -102,6 +102,7 @@ def test_a_new_table_is_scored_whoever_it_is_of(here: Any, hospitals: HospitalJo
     assert "'age'" in refused.stderr
 
 
+@pytest.mark.soak
 def test_a_killed_run_ends_where_an_uninterrupted_one_does(start: Any, evenhand: Any, hospitals: HospitalJob) -> None:
     hospitals.averaging(rounds=300)
     whole = hospitals.run("whole")

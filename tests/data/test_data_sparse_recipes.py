@@ -19,7 +19,7 @@ Loader = Callable[[str], SparseDataset]
     ("name", "shape", "nonzeros", "positives", "test"),
     [
         ("a9a", (48_842, 123), 677_323, 11_687, 16_281),
-        ("20newsgroups", (18_846, 1_664_489), 7_720_309, 4_891, 7_532),
+        pytest.param("20newsgroups", (18_846, 1_664_489), 7_720_309, 4_891, 7_532, marks=pytest.mark.soak),
     ],
 )
 def test_counts(load_set: Loader, name: str, shape: tuple[int, int], nonzeros: int, positives: int, test: int) -> None:
@@ -42,6 +42,7 @@ def test_sexes_of_a9a_are_those_of_adult(load_set: Loader) -> None:
     assert sex[:32_561].value_counts().to_dict() == {"Male": 21_790, "Female": 10_771}
 
 
+@pytest.mark.soak
 def test_newsgroups_name_no_sensitive_attribute(load_set: Loader) -> None:
     data = load_set("20newsgroups")
     assert data.sensitive.shape == (18_846, 0)

@@ -117,7 +117,8 @@ def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:
 
 def test_parameters_of_label_privacy_and_protection_in_a_grid() -> None:
     problem = small(1, rows=120)
-    model = VerticalClassifier(label_privacy=RandomizedResponse(epsilon=4.0), protection=Masked(), random_state=0)
+    asked = RandomizedResponse(epsilon=4.0)
+    model = VerticalClassifier(label_privacy=asked, protection=Masked(), random_state=0, max_rounds=20)
     assert model.get_params()["label_privacy__epsilon"] == 4.0
     assert clone(model).set_params(label_privacy__epsilon=2.0).label_privacy == RandomizedResponse(epsilon=2.0)
     grid = {"classifier__label_privacy__epsilon": [0.5, 8.0], "classifier__protection": [Masked(), "none"]}

@@ -6,7 +6,7 @@ A suite says how its roles are made; nothing here knows a solver, its messages o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +22,25 @@ from evenhand.runtime.inprocess import InProcess, Mailbox, VirtualClock
 
 Make: TypeAlias = Callable[[], Mapping[str, Role]]
 """Makes all roles of a run, by name."""
+
+
+class OnDemand(Mapping[str, Role]):
+    """Roles of a run by name, each made when it is first asked for."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Role]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Role] = {}
+
+    def __getitem__(self, name: str) -> Role:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def assert_same_state(left: Mapping[str, Any], right: Mapping[str, Any]) -> None:

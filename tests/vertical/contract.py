@@ -7,7 +7,8 @@ settings in `SUITABLE` with which a small problem converges.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.contracts import (
+    OnDemand,
     Reborn,
     assert_goes_on_from_any_checkpoint,
     assert_malformed_is_refused,
@@ -27,7 +29,7 @@ from evenhand.constraints import EqualOpportunity
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.roles import SERVER, Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.solvers.registry import VERTICAL
@@ -60,11 +62,12 @@ def make_job(solver: str, **changes: Any) -> Job:
     return Job(solver=solver, constraints=constraints, **{**settings, **changes})
 
 
-def make_roles(job: Job) -> dict[str, Role]:
+def make_roles(job: Job) -> Mapping[str, Role]:
     held = Holdings.of(job, deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels, PROBLEM.sensitive)
     # Some callers build each role in a process of its own.
-    server, parties = (with_fixed_keys(held) if VERTICAL[job.solver].agrees_on_keys else held).roles()
-    return {role.name: role for role in [server, *parties]}
+    held = with_fixed_keys(held) if VERTICAL[job.solver].agrees_on_keys else held
+    parties = {name: partial(party, held.terms, name, own) for name, own in held.parties.items()}
+    return OnDemand({SERVER: partial(server, held.terms, held.server), **parties})
 
 
 def server_alone(terms: str, labels: np.ndarray, sensitive: pd.DataFrame, multipliers: np.ndarray | None) -> Server:
@@ -154,7 +157,7 @@ class SolverContract:
     def test_neural_parties_begin_where_the_seed_says_or_are_refused(self, solver: str) -> None:
         if "mlp" not in VERTICAL[solver].models:
             with pytest.raises(InputError, match="not 'mlp'"):
-                make_roles(make_job(solver, model="mlp"))
+                dict(make_roles(make_job(solver, model="mlp")))
             return
         first, again, other = (
             make_roles(make_job(solver, model="mlp", hidden=(3, 2), seed=seed)) for seed in (4, 4, 5)

@@ -21,12 +21,14 @@ amplification by Poisson sampling: only the client knows which rows were in a st
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache, wraps
 from math import isfinite, sqrt
 from operator import index
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, Literal, ParamSpec, TypeAlias
 
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
@@ -42,6 +44,11 @@ _SIMULATED = (
     "Simulated: the noise came from a seed that others may know, and with it they can subtract the noise. "
     "With noise from the client's own entropy, the same updates would have "
 )
+
+
+Epsilons: TypeAlias = tuple[tuple[str, float], ...]
+"""ε by each accountant."""
+Given = ParamSpec("Given")
 
 
 class NoGuaranteeError(InputError):
@@ -159,9 +166,9 @@ def privacy_statement(
         )
     rounds = _count("rounds", rounds, least=0)
     if isinstance(mechanism, RecordGaussian):
-        by_accountant = _of_records(mechanism, rounds, delta)
+        by_accountant = dict(_of_records(mechanism, rounds, delta))
     else:
-        by_accountant = _epsilons(_of_a_round(multipliers), rounds, delta)
+        by_accountant = dict(_epsilons(_of_a_round(multipliers), rounds, delta))
     return PrivacyStatement(
         min(by_accountant.values()),
         delta,
@@ -198,7 +205,7 @@ def noise_for(epsilon: float, delta: float, rounds: int, *, releases: int = 2) -
     rounds, releases = _count("rounds", rounds, least=1), _count("releases", releases, least=1)
 
     def spent(multiplier: float) -> float:
-        return min(_epsilons(_of_a_round((multiplier,) * releases), rounds, delta).values())
+        return min(epsilon for _, epsilon in _epsilons(_of_a_round((multiplier,) * releases), rounds, delta))
 
     low = high = 1.0
     while spent(high) > epsilon:
@@ -250,7 +257,21 @@ def _of_a_round(multipliers: tuple[float, ...]) -> float:
     return 1 / sqrt(sum(multiplier**-2 for multiplier in multipliers))
 
 
-def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
+def _once(compute: Callable[Given, Epsilons]) -> Callable[Given, Epsilons]:
+    """Compute each ε once: participants in one process, and attempts of one job, search for the same noise."""
+    cached, lock = lru_cache(maxsize=1024)(compute), Lock()
+
+    @wraps(compute)
+    def found(*args: Given.args, **kwargs: Given.kwargs) -> Epsilons:
+        accounting_package()
+        with lock:
+            return cached(*args, **kwargs)
+
+    return found
+
+
+@_once
+def _epsilons(multiplier: float, rounds: int, delta: float) -> Epsilons:
     """Return ε of this many Gaussian releases by each accountant.
 
     The accountants' neighbouring relation only affects amplification by sampling, which is not used here: the
@@ -258,21 +279,22 @@ def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
     """
     accounting = accounting_package()
     if rounds == 0:
-        return {"RDP": 0.0, "PLD": 0.0}
+        return ("RDP", 0.0), ("PLD", 0.0)
     event = accounting.SelfComposedDpEvent(accounting.GaussianDpEvent(multiplier), rounds)
     grid = _GRID * sqrt(rounds) / multiplier
     accountants = {
         "RDP": accounting.rdp.RdpAccountant(),
         "PLD": accounting.pld.PLDAccountant(value_discretization_interval=grid),
     }
-    return {name: float(accountant.compose(event).get_epsilon(delta)) for name, accountant in accountants.items()}
+    return _composed(accountants, event, delta)
 
 
-def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[str, float]:
+@_once
+def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> Epsilons:
     """Return ε of DP-SGD by each accountant; neighbouring data sets differ in one blanked record."""
     accounting = accounting_package()
     if rounds == 0:
-        return {"RDP": 0.0, "PLD": 0.0}
+        return ("RDP", 0.0), ("PLD", 0.0)
     event, relation = mechanism.event(accounting, rounds), accounting.NeighboringRelation.REPLACE_SPECIAL
     grid = _RECORD_GRID * max(1.0, mechanism.noise_multiplier**-2)
     accountants = {
@@ -280,7 +302,11 @@ def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[st
         "PLD": accounting.pld.PLDAccountant(neighboring_relation=relation, value_discretization_interval=grid),
     }
     with _orders_left_out_in_silence():
-        return {name: float(accountant.compose(event).get_epsilon(delta)) for name, accountant in accountants.items()}
+        return _composed(accountants, event, delta)
+
+
+def _composed(accountants: dict[str, Any], event: Any, delta: float) -> Epsilons:
+    return tuple((name, float(each.compose(event).get_epsilon(delta))) for name, each in accountants.items())
 
 
 @contextmanager
