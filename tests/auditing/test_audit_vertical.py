@@ -93,7 +93,9 @@ def test_only_classifiers_are_audited() -> None:
 
 
 @pytest.mark.parametrize("solver", ["fairvfl", "vfb2-sgd", "trees"])
-def test_every_family_gives_labels_away(solver: str) -> None:
+def test_every_family_gives_labels_away(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No run is repeated without a person: that is another attack.
+    monkeypatch.setattr("evenhand.training.auditing._again", lambda *_: None)
     found = audited(solver=solver, rounds=1)
     assert best(found, "shop", "label").value.value > 0.99
 

@@ -12,6 +12,13 @@ from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
 
+@pytest.fixture(autouse=True)
+def _quick_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small forests, and no run repeated without a person: what attacks find is tested in `auditing`."""
+    monkeypatch.setattr("evenhand.auditing.learners.TREES", 5)
+    monkeypatch.setattr("evenhand.training.auditing._again", lambda *_: None)
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> SmallJob:
     return SmallJob(tmp_path)

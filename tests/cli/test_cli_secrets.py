@@ -115,7 +115,7 @@ def test_sql_that_fails(here: Any, shop: Shop, sql: str) -> None:
     shop.assert_hidden(done)
 
 
-@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("inline", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_run_that_is_killed_and_goes_on(start: Any, evenhand: Any, shop: Shop, inline: bool) -> None:
     shop.party["database"] = shop.url if inline else shop.named()
     shop.small.content["job"]["max_rounds"] = 60

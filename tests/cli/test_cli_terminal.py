@@ -123,7 +123,7 @@ def one_group(small: SmallJob) -> None:
 )
 def test_errors_are_text(here: Any, tmp_path: Path, change: Any) -> None:
     small = SmallJob(tmp_path)
-    write_evil(small, length=100_000)
+    write_evil(small, length=10_000)
     change(small)
     done = here("train", small.write(), "--out", tmp_path / "run")
     assert done.returncode == 2

@@ -46,7 +46,7 @@ def fair(
 def test_with_one_client_the_fixed_point_is_the_constrained_optimum() -> None:
     weights, multipliers = pooled(PROBLEM, parity_rows(PROBLEM, [None], 0.0)).optimum()
     assert np.abs(multipliers).max() > 0.05
-    run = fair(LossParity(0.0))
+    run = fair(LossParity(0.0), max_rounds=800, options={"report_every": 800})
     np.testing.assert_allclose(as_reference(run), weights, atol=2e-3)
     # Of an equality scipy tells the two sides apart in its own way; their difference is the multiplier.
     np.testing.assert_allclose(run.raw_multipliers, multipliers[0] - multipliers[1], atol=2e-3)

@@ -70,22 +70,22 @@ def audit_run(
     job in the folder and the tables it names. The messages are the same, except for masks, which are drawn again and
     carry no information. The audit refuses tables that have changed since.
     """
-    recorded = folder.result["certificate"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if folder.split == "horizontal":
-            audit, found = _horizontal(
-                own_job(folder, HorizontalJobFile, parse_horizontal), folder, coalitions, progress
-            )
-        else:
-            audit, found = _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions, progress)
+            return _horizontal(own_job(folder, HorizontalJobFile, parse_horizontal), folder, coalitions, progress)
+        return _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions, progress)
+
+
+def _check_repeated(folder: RunFolder, found: Certificate) -> None:
+    """Refuse a repeated run that is not the recorded one, before it is attacked."""
+    recorded = folder.result["certificate"]
     if found.rounds != recorded["rounds"] or _apart(found.objective, recorded["objective"]) > REPEATS:
         raise RunError(
             f"{folder.path} cannot be audited: the repeated run has objective {found.objective:.9g} after "
             f"{found.rounds} rounds, but the recorded run has {recorded['objective']} after {recorded['rounds']}; "
             "the tables have changed"
         )
-    return audit
 
 
 def _apart(found: float, recorded: float | None) -> float:
@@ -96,25 +96,27 @@ def _apart(found: float, recorded: float | None) -> float:
 
 def _vertical(
     job: VerticalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]], progress: Progress
-) -> tuple[Audit, Certificate]:
+) -> Audit:
     for party in job.party:
         require_password(party.database)
     tables = load_vertical_tables(job, folder.base, listening())
     run = train_together(tables.together, runtime="messages")
+    _check_repeated(folder, run.certificate)
     truth = tables.rows[tables.holder].labels().truth
     scene = audit_input(run.transcript, tables.training_columns(), truth.labels, truth.groups, run.models, tables.terms)
-    return audit_vertical(scene, coalitions=coalitions, progress=progress), run.certificate
+    return audit_vertical(scene, coalitions=coalitions, progress=progress)
 
 
 def _horizontal(
     job: HorizontalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]], progress: Progress
-) -> tuple[Audit, Certificate]:
+) -> Audit:
     for client in job.client:
         require_password(client.database)
     tables = load_horizontal_tables(job, folder.base, listening())
     run = horizontal.train_together(tables.together)
+    _check_repeated(folder, run.certificate)
     scene = HorizontalAuditInput(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)
-    return audit_horizontal(scene, coalitions=coalitions, progress=progress), run.certificate
+    return audit_horizontal(scene, coalitions=coalitions, progress=progress)
 
 
 # -- before a run

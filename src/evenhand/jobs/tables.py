@@ -76,7 +76,8 @@ def _places(ids: Sequence[Any] | pd.Index, seed: int) -> Array:
     """Return a pseudo-random number between 0 and 1 for each id, always the same."""
     key = hashlib.blake2b(str(int(seed)).encode(), digest_size=32).digest()
     # Parties have the text of an id in common: 7 from a CSV file and numpy's int64(7) must agree.
-    digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in ids)
+    values = ids.to_numpy(dtype=object) if isinstance(ids, pd.Index) else ids
+    digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in values)
     # The top 53 of 64 bits fill a float exactly.
     return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache, wraps
+from functools import wraps
 from math import isfinite, sqrt
 from operator import index
 from threading import Lock
@@ -259,13 +259,17 @@ def _of_a_round(multipliers: tuple[float, ...]) -> float:
 
 def _once(compute: Callable[Given, Epsilons]) -> Callable[Given, Epsilons]:
     """Compute each ε once: participants in one process, and attempts of one job, search for the same noise."""
-    cached, lock = lru_cache(maxsize=1024)(compute), Lock()
+    known: dict[object, Epsilons] = {}
+    lock = Lock()
 
     @wraps(compute)
     def found(*args: Given.args, **kwargs: Given.kwargs) -> Epsilons:
         accounting_package()
+        key = args, tuple(kwargs.items())
         with lock:
-            return cached(*args, **kwargs)
+            if key not in known:
+                known[key] = compute(*args, **kwargs)
+            return known[key]
 
     return found
 
