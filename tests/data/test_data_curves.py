@@ -111,8 +111,10 @@ def test_a_streamed_table_is_encoded_like_one_in_memory(how: str, tmp_path: Path
 
 
 def test_a_wrong_rule_and_clients_are_refused() -> None:
-    with pytest.raises(InputError, match="numbers is 'splines'; choose 'standard' or 'curves' or 'bins'"):
+    with pytest.raises(InputError, match="numbers is 'splines'; choose 'auto' or 'curves' or 'standard' or 'bins'"):
         PartyEncoder(numbers="splines")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"numbers is 'curves', but scale is false.*; remove one of the two"):
+        PartyEncoder(scale=False, numbers={"income": "curves"})
     summary = PartyEncoder().partial_fit(money()).to_summary()
     with pytest.raises(InputError, match=r"across clients numbers are standardised; set numbers = .standard."):
         PartyEncoder.from_summaries({"north": summary}, scale=True, numbers="curves")
@@ -135,10 +137,28 @@ def test_curves_learn_what_a_straight_line_cannot() -> None:
     chance = np.where(frame["income"].rank(pct=True).between(0.4, 0.7), 0.85, 0.15)
     labels = (rng.random(2000) < chance).astype(int)
     tables = [frame[["debt", "children"]], frame[["income"]]]
-    straight = VerticalClassifier(random_state=0).fit(tables, labels)
-    encoded = [PartyEncoder(numbers="curves").fit_transform(one) for one in tables]
-    curved = VerticalClassifier(random_state=0).fit(encoded, labels)
-    assert curved.score(encoded, labels) > straight.score(tables, labels) + 0.1
+    straight = VerticalClassifier(encoder=PartyEncoder(numbers="standard"), random_state=0).fit(tables, labels)
+    curved = VerticalClassifier(random_state=0).fit(tables, labels)
+    assert curved.score(tables, labels) > straight.score(tables, labels) + 0.1
+
+
+def test_curves_are_the_default_of_the_subspace_solver_only() -> None:
+    frame, labels = money(300), np.arange(300) % 2
+    tables = {"bank": frame[["income"]], "shop": frame[["children"]]}
+    made = {
+        solver: VerticalClassifier(solver=solver, max_rounds=1, tol=1e9, random_state=0).fit(tables, labels)
+        for solver in ("auto", "fairvfl", "fedbcd")
+    }
+    assert [len(one.encoders_["bank"].feature_names_out) for one in made.values()] == [4, 1, 1]
+    rule = {"bank": PartyEncoder(numbers={"income": "standard"})}
+    named = VerticalClassifier(encoder=rule, max_rounds=1, tol=1e9, random_state=0).fit(tables, labels)
+    assert [one.width_out for one in named.encoders_.values()] == [1, 3]
+
+
+def test_an_infinite_value_of_a_curve_is_remarked() -> None:
+    frame = pd.DataFrame({"x": [*np.arange(200.0), np.inf]})
+    (remark,) = curves(frame)[0].remarks
+    assert "infinite values count as missing" in remark
 
 
 def test_an_encoder_prints_what_was_given() -> None:

@@ -66,6 +66,25 @@ def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
     assert [len(dense(party.matrix)) for party in federation.training_columns()] == [len(train)] * 3
 
 
+def test_numbers_of_a_job_of_a_party_and_of_a_column(tmp_path: Path) -> None:
+    small = SmallJob(tmp_path, rows=300)
+    job, bank = small.content["job"], small.party("bank")
+
+    def ages() -> int:
+        return sum(name.startswith("age") for name in load(small).encoders["bank"].feature_names_out)
+
+    assert ages() == 1
+    job.update(solver="subspace", options={})
+    assert ages() == 4
+    job["numbers"] = "standard"
+    assert ages() == 1
+    bank["numbers"] = "curves"
+    assert ages() == 4
+    bank["numbers"] = {"age": "standard"}
+    job["numbers"] = "auto"
+    assert ages() == 1
+
+
 def test_named_columns_are_the_features_and_may_be_sensitive(small: SmallJob) -> None:
     small.party("bank")["columns"] = ["sex", "age"]
     small.party("shop")["columns"] = ["visits"]

@@ -29,7 +29,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
-from evenhand.solvers.registry import resolve
+from evenhand.solvers.registry import default_numbers, resolve
 from evenhand.solvers.roles import vertical_terms
 from evenhand.training.auditing import audit_input
 from evenhand.training.together import Together
@@ -151,23 +151,24 @@ class VerticalEstimator(NestedParameters):
             raise InputError(f"encoder names {strange[0]!r}, which is not a party; the parties are {', '.join(tables)}")
         rows: dict[str, FrameRows] = {}
         for name, table in tables.items():
-            own = self._encoder(name, as_is=job.model == "trees")
+            own = self._encoder(name, job)
             if name == holder:
                 rows[name] = HolderRows(name, table, everybody, how, job, own, beside, read, seed)
             else:
                 rows[name] = FrameRows(name, table, everybody, how, job, own)
         return rows
 
-    def _encoder(self, party: str, as_is: bool) -> PartyEncoder:
+    def _encoder(self, party: str, job: Job) -> PartyEncoder:
         """Return a party's encoder: a fitted one as it is, otherwise a new one with the same parameters."""
         given = self.encoder.get(party) if isinstance(self.encoder, Mapping) else self.encoder
+        defaults: dict[str, Any] = {"as_is": job.model == "trees", "auto_numbers": default_numbers(job, "vertical")}
         if given is None:
-            return PartyEncoder(as_is=as_is)
+            return PartyEncoder(**defaults)
         if not isinstance(given, PartyEncoder):
             raise InputError(
                 f"encoder is {given!r}; give an evenhand.data.PartyEncoder for all parties, or one by party's name"
             )
-        return given if given.is_fitted else given.unfitted(as_is=as_is)
+        return given if given.is_fitted else given.unfitted(**defaults)
 
     def _start(self, rows: Mapping[str, FrameRows]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):

@@ -64,7 +64,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     encoder
         How each party encodes its columns: a :class:`~evenhand.data.PartyEncoder`, or one for each party by name, for
         instance ``PartyEncoder(scale=False)``. Each party fits its own on its own training rows; one that is fitted
-        already is used as it is. None standardises numbers and one-hot encodes categories; trees take both as they are.
+        already is used as it is. None one-hot encodes categories. It makes curves of numbers for ``"subspace"`` and
+        standardises them for other solvers; trees take both as they are. ``PartyEncoder(numbers="standard")``
+        standardises numbers for every solver.
     protection
         What messages hide, by name or as an object of `evenhand.privacy` (``"subspace"`` and ``"fairvfl"`` with linear
         parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.

@@ -124,14 +124,15 @@ class EncodedSection(Strict):
     )
 
     numbers: NumbersRule | dict[str, NumbersRule] = key(
-        "Numbers: `standard` standardises them, `curves` makes piecewise-linear curves of them, `bins` 0/1 features. "
-        "For all columns, or by column. Across clients they are standardised.",
-        {"income": "curves"},
-        "standard",
+        "Numbers: `curves` makes piecewise-linear curves of them, `standard` standardises them, `bins` makes 0/1 "
+        "features. For all columns, or by column. `auto` is `curves` for `subspace`, and `standard` otherwise.",
+        {"income": "standard"},
+        "auto",
     )
 
-    def to_rules(self) -> Rules:
-        return Rules(self.missing, self.max_levels, self.numbers)
+    def to_rules(self, auto_numbers: NumbersRule = "standard") -> Rules:
+        """Return the rules of encoding, given what ``numbers = "auto"`` is."""
+        return Rules(self.missing, self.max_levels, self.numbers, auto_numbers)
 
 
 class TrainingSection(Strict):

@@ -46,6 +46,8 @@ class Solver(Generic[ServerRole, OtherRole]):
         "threads" and "interleaved" (its compiled loop).
     models, losses
         The models and losses that it trains.
+    curves
+        Whether numbers are curves by default, rather than standardised.
     many_classes
         Whether it trains with more than two classes.
     takes_constraints, default_constraints
@@ -91,6 +93,7 @@ class Solver(Generic[ServerRole, OtherRole]):
     participant: Callable[[Any, str, Any], OtherRole]
     vocabulary: Vocabulary
     models: tuple[ModelName, ...]
+    curves: bool = False
     compiled: Callable[[Any, Any, Mapping[str, Any]], ServerRole] | None = None
     batched: Callable[[Any, Mapping[str, Any]], Sequence[OtherRole]] | None = None
     runtimes: tuple[str, ...] = ("messages", "flower")

@@ -89,6 +89,12 @@ def resolve(job: Job, tol: float | None) -> Job:
     return job.resolved(solver=name, tol=job.tol if known is None else known.tol)
 
 
+def default_numbers(job: Job, split: Split) -> Literal["curves", "standard"]:
+    """Return how a job's numbers become features where nobody says so."""
+    known = _LISTS[split].get(solver_name(job) if split == "vertical" else job.solver)
+    return "curves" if known is not None and known.curves and job.model == "linear" else "standard"
+
+
 def choose_solver(
     solver: str, *, model: str, constrained: bool, two_classes: bool = True, protected: bool = False
 ) -> str:

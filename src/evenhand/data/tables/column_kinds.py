@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -57,10 +57,10 @@ def fit_column(raw: RawColumn, rules: FitRules) -> EncodedColumn:
 
 def fit_numbers(column: EncodedColumn, known: Array, rules: FitRules) -> EncodedColumn:
     """Return a column of numbers as the rules want it, given its known values."""
-    made = (
-        CurveColumn.fit(column.name, known, column.missing == "seen", rules) if becomes_curve(column, rules) else None
-    )
-    return made or column
+    if not becomes_curve(column, rules):
+        return column
+    made = CurveColumn.fit(column.name, known, column.missing == "seen", rules)
+    return column if made is None else replace(made, remarks=column.remarks)
 
 
 def becomes_curve(column: EncodedColumn, rules: FitRules) -> bool:

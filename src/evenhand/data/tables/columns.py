@@ -21,8 +21,11 @@ from evenhand.errors import DataError, InputError
 from evenhand.printing import quoted
 
 MissingRule: TypeAlias = Literal["indicator", "refuse"]
-NumbersRule: TypeAlias = Literal["standard", "curves", "bins"]
-"""How numbers become features: standardised, as piecewise-linear curves of their rank, or as 0/1 features of bins."""
+NumbersRule: TypeAlias = Literal["auto", "curves", "standard", "bins"]
+"""How numbers become features: as piecewise-linear curves of their rank, standardised, or as 0/1 features of bins.
+
+``"auto"`` is the default of the model: curves of linear ones, standardised numbers of others.
+"""
 MissingMode: TypeAlias = Literal["refused", "unseen", "seen"]
 """How a fitted column takes missing values: it refuses them, or accepts them and fit saw none, or saw some."""
 ID_ROWS: Final = 50
@@ -33,11 +36,18 @@ MANY_LEVELS: Final = 500
 
 @dataclass(frozen=True)
 class Rules:
-    """The user's rules for missing values and for numbers, for all columns or by name, and how many levels to keep."""
+    """The user's rules for missing values and for numbers, for all columns or by name, and how many levels to keep.
+
+    Attributes
+    ----------
+    auto_numbers
+        What ``numbers="auto"`` is; the model decides.
+    """
 
     missing: MissingRule | Mapping[str, MissingRule] = "indicator"
     max_levels: int | None = None
-    numbers: NumbersRule | Mapping[str, NumbersRule] = "standard"
+    numbers: NumbersRule | Mapping[str, NumbersRule] = "auto"
+    auto_numbers: NumbersRule = "standard"
 
     def __post_init__(self) -> None:
         for key, known in (("missing", get_args(MissingRule)), ("numbers", get_args(NumbersRule))):
@@ -56,7 +66,8 @@ class Rules:
 
     def numbers_of(self, name: str) -> NumbersRule:
         """Return how this column's numbers become features."""
-        return self.numbers.get(name, "standard") if isinstance(self.numbers, Mapping) else self.numbers
+        rule = self.numbers.get(name, "auto") if isinstance(self.numbers, Mapping) else self.numbers
+        return self.auto_numbers if rule == "auto" else rule
 
 
 DEFAULT_RULES: Final = Rules()
@@ -68,6 +79,14 @@ class FitRules(Rules):
 
     scale: bool = True
     as_is: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        named = self.numbers.values() if isinstance(self.numbers, Mapping) else [self.numbers]
+        if not (self.scale or self.as_is) and (made := {"curves", "bins"} & set(named)):
+            raise InputError(
+                f"numbers is {min(made)!r}, but scale is false, which leaves numbers as they are; remove one of the two"
+            )
 
     def mode(self, name: str, missing: bool) -> MissingMode:
         """Return how a column takes missing values, given whether the training rows have any.

@@ -103,7 +103,8 @@ class CurveColumn(EncodedColumn):
         return (self.segments, *marks) if self.steps else (*(1,) * self.segments, *marks)
 
     def feature_names(self, as_is: bool) -> list[str]:
-        names = [f"{self.name} {low:.6g} to {high:.6g}" for low, high in pairwise(self.bounds)]
+        ranges = [f"{self.name} {low:.6g} to {high:.6g}" for low, high in pairwise(self.bounds)]
+        names = [self.name] if self.segments == 1 else ranges
         return [*names, *([f"{self.name} is missing"] if self.missing == "seen" else [])]
 
     def rises(self, numbers: Array) -> list[Array]:

@@ -67,8 +67,10 @@ class PartyEncoder:
     missing : ``"indicator"`` encodes missing values as said above, ``"refuse"`` raises an error; or one of the two
         by a column's name.
     max_levels : how many levels of a column to keep, the most frequent ones; all others share one feature.
-    numbers : ``"standard"`` standardises numbers, ``"curves"`` makes piecewise-linear curves of their ranks, ``"bins"``
-        makes 0/1 features of bins with equal shares of rows; or one of the three by a column's name.
+    numbers : ``"curves"`` makes piecewise-linear curves of numbers, ``"standard"`` standardises them, ``"bins"`` makes
+        0/1 features of bins with equal shares of rows; or one of the three by a column's name. ``"auto"`` is
+        `auto_numbers`.
+    auto_numbers : what ``"auto"`` is. Estimators and jobs set it: curves for linear models across columns.
 
     Attributes
     ----------
@@ -82,11 +84,12 @@ class PartyEncoder:
         as_is: bool = False,
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
-        numbers: NumbersRule | Mapping[str, NumbersRule] = "standard",
+        numbers: NumbersRule | Mapping[str, NumbersRule] = "auto",
+        auto_numbers: NumbersRule = "standard",
     ) -> None:
         self.scale, self.as_is = scale and not as_is, as_is
-        self.rules = Rules(missing, max_levels, numbers)
-        self._rules = FitRules(missing, max_levels, numbers, self.scale, as_is)
+        self.rules = Rules(missing, max_levels, numbers, auto_numbers)
+        self._rules = FitRules(**vars(self.rules), scale=self.scale, as_is=as_is)
         self.remarks: tuple[str, ...] = ()
         # One of the three: fitted columns, summaries to fit them from, or a matrix with numbered columns.
         self._columns: tuple[EncodedColumn, ...] | None = None
@@ -167,11 +170,12 @@ class PartyEncoder:
         scale: bool,
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
-        numbers: NumbersRule | Mapping[str, NumbersRule] = "standard",
+        numbers: NumbersRule | Mapping[str, NumbersRule] = "auto",
+        auto_numbers: NumbersRule = "standard",
         as_is: bool = False,
     ) -> Self:
         """Return the encoder of all clients' rows together, given each client's summary by name."""
-        if numbers != "standard" and not as_is:
+        if numbers not in ("auto", "standard") and not as_is:
             raise InputError(
                 f"numbers is {quoted(numbers)}, and clients share no quantiles of their columns: across clients "
                 'numbers are standardised; set numbers = "standard"'

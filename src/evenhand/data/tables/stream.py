@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.columns import MissingRule, NumbersRule
+from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
@@ -38,7 +38,8 @@ def encode_parquet(
     training: Booleans | None = None,
     missing: MissingRule | Mapping[str, MissingRule] = "indicator",
     max_levels: int | None = None,
-    numbers: NumbersRule | Mapping[str, NumbersRule] = "standard",
+    numbers: NumbersRule | Mapping[str, NumbersRule] = "auto",
+    auto_numbers: NumbersRule = "standard",
     types: Mapping[str, TypeName] | None = None,
     decimal: Decimal = ".",
     guessed: Mapping[str, Decimal] | None = None,
@@ -65,7 +66,7 @@ def encode_parquet(
         The ids wanted, in the order wanted; None takes every row in the file's order. Other rows are ignored.
     training
         Which of the rows to fit the encoder on; all when None.
-    missing, max_levels, numbers
+    missing, max_levels, numbers, auto_numbers
         As in :class:`PartyEncoder`. Columns with missing values and curves are read once more, one at a time, for their
         medians and quantiles.
     types, decimal
@@ -82,7 +83,8 @@ def encode_parquet(
     if rows is not None and training is not None and len(training) != len(rows):
         raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
     file = _StreamedFile(path, id, columns, types or {}, decimal, guessed or {})
-    encoder = PartyEncoder(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels, numbers=numbers)
+    rules = Rules(missing, max_levels, numbers, auto_numbers)
+    encoder = PartyEncoder(scale=scale, as_is=as_is, **vars(rules))
     found = []
     for start, ids, frame in file.batches():
         if rows is None:

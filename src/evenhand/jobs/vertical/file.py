@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from evenhand.data.tables.columns import NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
@@ -25,7 +26,7 @@ from evenhand.jobs.schema import (
     to_model,
 )
 from evenhand.protocol.job import Job, RuntimeName, Weights
-from evenhand.solvers.registry import VERTICAL, check_job, check_takes_weights, resolve
+from evenhand.solvers.registry import VERTICAL, check_job, check_takes_weights, default_numbers, resolve
 
 
 class LabelPrivacySection(Strict):
@@ -55,6 +56,11 @@ class VerticalJobSection(TrainingSection):
         None,
     )
     scale: bool = key("Whether each party standardises its numeric columns on its own training rows.", False, True)
+    numbers: NumbersRule = key(
+        "Numbers of parties that say nothing else: `curves`, `standard` or `bins`; see `numbers` of a party.",
+        "standard",
+        "auto",
+    )
     runtime: RuntimeName = key(
         "How participants run: `messages` in turn, `interleaved` in one compiled loop (VFB²), `threads` at the same "
         "time (VFB², FairVFL, FedBCD). `auto` is `interleaved` where the solver can and there is no `[clock]`.",
@@ -76,6 +82,10 @@ class VerticalJobSection(TrainingSection):
     def finishes(self) -> bool:
         """Whether the label holder refits the model with its true labels after training."""
         return self.label_privacy is not None and self.label_privacy.finish
+
+    def to_rules(self, party: EncodedSection) -> Rules:
+        """Return a party's rules of encoding."""
+        return party.to_rules(default_numbers(self.as_job(), "vertical") if self.numbers == "auto" else self.numbers)
 
     def as_job(self) -> Job:
         asked = self.label_privacy

@@ -37,6 +37,7 @@ SOLVER = Solver(
     takes_confidence=True,
     takes_weights=True,
     models=("linear",),
+    curves=True,
     tol=1e-3,
     protections=("none", "masked", "dealer", "encrypted"),
     masked_by_default=True,
