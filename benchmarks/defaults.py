@@ -103,6 +103,7 @@ def main() -> None:
                         ),
                         "constraint": CONSTRAINTS[constraint],
                         "random_state": seed,
+                        "encoder": PartyEncoder(numbers="standard"),
                     }
                     start = time.process_time()
                     with warnings.catch_warnings():

@@ -255,7 +255,9 @@ def many_rows(rows: int) -> None:
     block = 8 * rows * COLUMNS
     constraint = {"kind": "equal-opportunity", "epsilon": 0.02}
     members = [{"name": f"party{place}", "role": "passive" if place else "active"} for place in range(HOLDERS)]
-    job = FederationJob.model_validate({"job": {"max_rounds": 4, "constraint": constraint}, "party": members})
+    job = FederationJob.model_validate(
+        {"job": {"max_rounds": 4, "constraint": constraint, "numbers": "standard"}, "party": members}
+    )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         result_of(forked(partial(write_tables, folder, rows)))
