@@ -175,9 +175,9 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 def test_memory_is_that_of_the_result_and_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libsvm, "_BLOCK", 1 << 14)
-    rows = sparse.random_array((20_000, 500), density=0.04, random_state=np.random.default_rng(1), format="csr")
+    rows = sparse.random_array((8_000, 500), density=0.04, random_state=np.random.default_rng(1), format="csr")
     path = tmp_path / "t.libsvm"
-    write_libsvm(path, rows, np.ones(20_000))
+    write_libsvm(path, rows, np.ones(8_000))
     read_libsvm(write(tmp_path, SMALL, "warm-up.libsvm"))
     tracemalloc.start()
     try:

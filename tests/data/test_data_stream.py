@@ -46,7 +46,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "_BATCH", 3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_the_same_as_reading_it_whole(tmp_path: Path, small_batches: None, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 20))

@@ -496,7 +496,7 @@ def test_rows_without_an_id_are_numbered(hospitals: HospitalJob) -> None:
 
 @pytest.mark.parametrize("solver", ["sqp", "prox-al", "fairfedavgalm"])
 def test_an_interrupted_run_ends_where_it_would_have(hospitals: HospitalJob, solver: str) -> None:
-    hospitals.content["job"]["solver"] = solver
+    hospitals.content["job"] |= {"solver": solver, "max_rounds": 20}
     if solver == "fairfedavgalm":
         hospitals.averaging()
     whole = hospitals.run("whole")

@@ -42,6 +42,17 @@ def test_every_chart_is_drawn_and_nothing_runs_over_the_edge(page: Any) -> None:
     assert page.evaluate("document.querySelectorAll('svg.chart polyline.line').length") >= 5
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        ("desktop", "light"),
+        ("phone", "dark"),
+        pytest.param(("desktop", "dark"), marks=pytest.mark.soak),
+        pytest.param(("phone", "light"), marks=pytest.mark.soak),
+    ],
+    indirect=True,
+    ids="-".join,
+)
 def test_axe_finds_nothing(page: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for closed in page.query_selector_all("details"):

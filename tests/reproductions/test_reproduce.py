@@ -13,7 +13,7 @@ import pytest
 from evenhand.errors import InputError
 from evenhand_reproductions import REPRODUCTIONS, convergence, experiments, find, postprocessing
 from evenhand_reproductions.experiments import FairVFLProblem, Fit
-from evenhand_reproductions.fairvfl import table2
+from evenhand_reproductions.fairvfl import fig1, table2
 from evenhand_reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand_reproductions.recording import Making, Recorded, as_written
 from evenhand_reproductions.settings import Settings
@@ -68,6 +68,13 @@ def test_the_command_runs_and_rewrites(command: Any, sets_folder: Path, tmp_path
     assert (tmp_path / "fairvfl-fig1.md").read_text(encoding="utf-8") == text
 
 
+@pytest.fixture
+def two_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the figure's six levels: enough for what is kept, replaced and refused."""
+    monkeypatch.setattr(fig1, "LEVELS", {name: fig1.LEVELS[name] for name in ("FedBCD", "ε=0.01")})
+
+
+@pytest.mark.usefixtures("two_levels")
 def test_a_part_run_again_takes_its_own_place_and_leaves_the_rest(
     command: Any, sets_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +140,7 @@ def test_records_of_files_that_do_not_say_which_command_made_what(tmp_path: Path
     assert Recorded.read(tmp_path / "new.json") == found
 
 
+@pytest.mark.usefixtures("two_levels")
 def test_records_of_other_rounds_are_not_mixed(command: Any, sets_folder: Path, tmp_path: Path) -> None:
     asked = ["fairvfl-fig1", "--runs", 1, "--set", "compas", "--source", sets_folder, "--out", tmp_path]
     assert command(*asked, "--rounds", 5)[0] == 0
@@ -143,6 +151,7 @@ def test_records_of_other_rounds_are_not_mixed(command: Any, sets_folder: Path, 
     assert (tmp_path / "fairvfl-fig1.json").read_bytes() == before
 
 
+@pytest.mark.usefixtures("two_levels")
 def test_records_of_other_settings_are_not_mixed(
     command: Any, sets_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
