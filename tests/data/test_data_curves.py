@@ -164,3 +164,45 @@ def test_an_infinite_value_of_a_curve_is_remarked() -> None:
 def test_an_encoder_prints_what_was_given() -> None:
     assert repr(PartyEncoder()) == "PartyEncoder()"
     assert repr(PartyEncoder(numbers="curves", max_levels=9)) == "PartyEncoder(max_levels=9, numbers='curves')"
+
+
+@pytest.mark.parametrize("how", ["curves", "bins", "standard"])
+def test_bins_have_the_features_of_their_ends(how: str) -> None:
+    frame = money(400).assign(city=pd.Series(["Ghent", "Liège", None, "Mons"] * 100))
+    encoder = PartyEncoder(numbers=how, max_levels=2).fit(frame)  # type: ignore[arg-type]
+    places = dict(zip(frame.columns, np.cumsum([0, *encoder.widths.values()]), strict=False))
+    usual: dict[str, object] = {"income": 1.0, "debt": 1.0, "children": 1, "city": "Mons"}
+    for column, bins in encoder.bins.items():
+        for one in bins:
+            words = one.name.split()
+            ends: dict[object, np.ndarray]
+            if words[0] == "from":
+                # Names are rounded to six digits; a bin's own end belongs to the next one.
+                low, high = float(words[1]), float(words[3])
+                inside = low + 1e-4 * (high - low)
+                ends = {inside: one.low, **({} if how == "bins" else {high: one.high})}
+            elif words[0] == "each":
+                continue
+            else:
+                value = {"missing": None, "another": "Oslo"}.get(one.name, words[-1])
+                ends = {float(value) if words[0] == "at" else value: one.low}
+            for value, expected in ends.items():
+                row = pd.DataFrame({**usual, column: value}, index=[0])
+                row = row.astype(dict.fromkeys(("income", "debt", "children"), float))
+                found = np.asarray(encoder.transform(row))[0, places[column] :][: len(expected)]
+                np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_a_frequent_value_leaves_knots_for_the_others() -> None:
+    rng = np.random.default_rng(5)
+    gain = np.where(rng.random(5000) < 0.92, 0.0, rng.lognormal(8.0, 1.0, 5000))
+    encoder = curves(pd.DataFrame({"gain": gain}))[0]
+    (column,) = encoder.to_state()["columns"]
+    knots = np.interp(column["knots"], column["ranks"], column["values"])
+    assert len(knots) == 5
+    assert knots[0] == 0.0
+    shares = np.histogram(gain[gain > 0], knots)[0] / (gain > 0).sum()
+    np.testing.assert_allclose(shares, 0.25, atol=0.1)
+    # Sixteen rows support no more than one knot between.
+    few = np.where(np.arange(200) < 184, 0.0, np.arange(200.0))
+    assert len(curves(pd.DataFrame({"gain": few}))[0].to_state()["columns"][0]["knots"]) == 3

@@ -52,6 +52,15 @@ def test_trees() -> None:
     assert run(horizontal, **given)["model"].n_iter_ > 0
 
 
+def test_curves() -> None:
+    (block,) = blocks("docs/curves.md")
+    tables = people(rows=120)
+    parties = {"bank": tables["bank"][["age"]], "shop": tables["shop"]}
+    models = run(block)
+    for name, segments in (("curves", 2), ("lines", 1), ("mixed", 1)):
+        assert models[name].fit(parties, tables["bank"]["outcome"]).encoders_["bank"].width_out == segments
+
+
 def test_programs() -> None:
     pytest.importorskip("torch")
     for block in blocks("docs/programs.md"):

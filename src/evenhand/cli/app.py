@@ -27,6 +27,7 @@ from evenhand.cli import (
     ledger,
     predict,
     report,
+    scorecard,
     train,
     watch,
 )
@@ -92,6 +93,7 @@ app.command("frontier")(frontier.frontier)
 app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
+app.command("scorecard")(scorecard.scorecard)
 app.command("ledger")(ledger.ledger)
 app.add_typer(federation.app, name="federation")
 app.add_typer(identity.app, name="identity")

@@ -16,6 +16,7 @@ from evenhand.arrays import Booleans, Integers
 from evenhand.data.tables.columns import (
     ID_ROWS,
     MANY_LEVELS,
+    Bin,
     Block,
     ColumnSummary,
     EncodedColumn,
@@ -67,6 +68,12 @@ class CategoryColumn(EncodedColumn):
             return [self.name]
         more = [*(["another"] if self.other else []), *(["missing"] if self.missing == "seen" else [])]
         return [*(f"{self.name}={level}" for level in self.levels), *(f"{self.name} is {one}" for one in more)]
+
+    def bins(self) -> list[Bin]:
+        more = [*(["another"] if self.other else []), *(["missing"] if self.missing == "seen" else [])]
+        return [
+            Bin(str(one), unit, unit) for one, unit in zip([*self.levels, *more], np.eye(*self.widths), strict=True)
+        ]
 
     def encode(self, raw: RawColumn) -> list[Block]:
         if self.missing == "refused":

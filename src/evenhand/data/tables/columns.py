@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from scipy import sparse
@@ -98,6 +98,14 @@ class FitRules(Rules):
         return "seen" if missing and not self.as_is else "unseen"
 
 
+class Bin(NamedTuple):
+    """A part of a column's values: its name, and the column's features at its lower and at its upper end."""
+
+    name: str
+    low: Array
+    high: Array
+
+
 Block: TypeAlias = Array | Integers
 SomeSummary = TypeVar("SomeSummary", bound="ColumnSummary")
 
@@ -131,6 +139,10 @@ class EncodedColumn(ABC):
     @abstractmethod
     def feature_names(self, as_is: bool) -> list[str]:
         """Name the features; as they are, a block is one feature."""
+
+    @abstractmethod
+    def bins(self) -> list[Bin]:
+        """Return the parts of the column's values that a scorecard lists."""
 
     @abstractmethod
     def encode(self, raw: RawColumn) -> list[Block]:

@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.data.tables.columns import (
+    Bin,
     Block,
     EncodedColumn,
     FitRules,
@@ -31,6 +32,8 @@ ROWS_FOR_EACH_SEGMENT: Final = 50
 """A curve has a segment for so many rows, up to the maximum."""
 _GRID: Final = 128
 """Number of values, beside the lowest, that the ranks of all others are interpolated from."""
+_NEAR: Final = 1e-3
+"""A value has its share of the rows if it has at most this much more, relatively."""
 _LISTS: Final = ("values", "ranks", "knots", "means")
 
 
@@ -70,11 +73,7 @@ class CurveColumn(EncodedColumn):
         if len(values) <= 2:
             return None
         ranks = (np.cumsum(counts) - counts / 2) / len(known)
-        segments = int(np.clip(len(known) // ROWS_FOR_EACH_SEGMENT, 1, MOST_SEGMENTS))
-        wanted = np.linspace(ranks[0], ranks[-1], segments + 1)
-        # Knots are ranks of values that occur: a segment inside a frequent value would be empty.
-        places = np.unique(np.abs(ranks[:, None] - wanted).argmin(axis=0)) if len(values) > segments + 1 else ...
-        knots = ranks[places]
+        knots = ranks[_knots(counts)]
         some = np.union1d(
             np.searchsorted(ranks, np.linspace(ranks[0], ranks[-1], _GRID + 1)).clip(max=len(ranks) - 1),
             np.searchsorted(ranks, knots),
@@ -106,6 +105,19 @@ class CurveColumn(EncodedColumn):
         ranges = [f"{self.name} {low:.6g} to {high:.6g}" for low, high in pairwise(self.bounds)]
         names = [self.name] if self.segments == 1 else ranges
         return [*names, *([f"{self.name} is missing"] if self.missing == "seen" else [])]
+
+    def bins(self) -> list[Bin]:
+        marks = 1 if self.missing == "seen" else 0
+        units, width = np.eye(self.segments + marks), self.segments + marks
+        if self.steps:
+            ends = [(unit, unit) for unit in units[: self.segments]]
+        else:
+            # At a knot all segments below have risen, and none above.
+            risen = np.tril(np.ones((self.segments + 1, self.segments)), -1) - self.means
+            ends = list(pairwise(np.hstack([risen, np.zeros((self.segments + 1, width - self.segments))])))
+        names = [f"from {low:.6g} to {high:.6g}" for low, high in pairwise(self.bounds)]
+        found = [Bin(name, low, high) for name, (low, high) in zip(names, ends, strict=True)]
+        return [*found, *(Bin("missing", unit, unit) for unit in units[self.segments :])]
 
     def rises(self, numbers: Array) -> list[Array]:
         """Return how much of each segment lies below each number: 0, 1 or in between."""
@@ -152,3 +164,27 @@ class CurveColumn(EncodedColumn):
         require(ranks[0] <= knots[0] and knots[-1] <= ranks[-1], f"{where}.knots", "within its ranks")
         require(len(means) == len(knots) - 1, f"{where}.means", "one number for each segment")
         return cls(state["name"], values, ranks, knots, means, state["steps"], state["missing"])
+
+
+def _knots(counts: Integers) -> Integers:
+    """Return the places of the knots among the values, given how many rows have each.
+
+    Knots are values that occur: a segment inside a frequent value would be empty. A value that has more than its share
+    of the rows, as zero often has, counts as one share, and the other knots spread over the other rows.
+    """
+    shares = counts.astype(np.float64)
+    segments = _segments(shares.sum())
+    while (most := shares.sum() / (segments + 1)) < (1.0 - _NEAR) * shares.max():
+        shares = np.minimum(shares, most)
+    frequent = counts > shares
+    segments = min(segments, _segments(counts[~frequent].sum()) + int(np.count_nonzero(frequent)))
+    if len(counts) <= segments + 1:
+        return np.arange(len(counts))
+    middles = np.cumsum(shares) - shares / 2
+    wanted = np.linspace(middles[0], middles[-1], segments + 1)
+    return np.unique(np.abs(middles[:, None] - wanted).argmin(axis=0))
+
+
+def _segments(rows: float) -> int:
+    """Return how many segments so many rows support."""
+    return int(np.clip(rows // ROWS_FOR_EACH_SEGMENT, 1, MOST_SEGMENTS))

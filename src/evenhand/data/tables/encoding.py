@@ -14,6 +14,7 @@ from evenhand.arrays import Array, Matrix
 from evenhand.data.tables import column_kinds
 from evenhand.data.tables.category_columns import CategoryColumn
 from evenhand.data.tables.columns import (
+    Bin,
     ColumnSummary,
     EncodedColumn,
     FitRules,
@@ -227,6 +228,11 @@ class PartyEncoder:
         if self._matrix is not None:
             return self._matrix.feature_names
         return [name for column in self._fitted() for name in column.feature_names(self.as_is)]
+
+    @property
+    def bins(self) -> dict[str, list[Bin]]:
+        """The parts of each raw column's values, as a scorecard lists them; a sparse matrix has none."""
+        return {} if self._matrix is not None else {one.name: one.bins() for one in self._fitted()}
 
     @property
     def categorical(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.data.tables.columns import (
+    Bin,
     Block,
     ColumnSummary,
     EncodedColumn,
@@ -72,6 +73,18 @@ class NumericColumn(EncodedColumn):
             return [self.name, *(f"{self.name} {part}" for part in self.calendar)]
         parts = [f"{self.name} {part}={value}" for part in self.calendar for value in _CALENDAR[part]]
         return [self.name, *parts, *([f"{self.name} is missing"] if self.missing == "seen" else [])]
+
+    def bins(self) -> list[Bin]:
+        units = np.eye(sum(self.widths))
+        date = self.kind == DATE
+        middle = str(np.datetime64(int(self.mean), "D")) if date else f"{self.mean:.6g}"
+        step = "each day later" if date else "each 1 more"
+        found = [(f"at {middle}", 0.0 * units[0]), (step, units[0] / self.scale)]
+        parts = [f"{part} {value}" for part in self.calendar for value in _CALENDAR[part]]
+        found += zip(parts, units[1:], strict=False)
+        if self.missing == "seen":
+            found.append(("missing", units[-1] + (self.fill - self.mean) / self.scale * units[0]))
+        return [Bin(name, features, features) for name, features in found]
 
     def encode(self, raw: RawColumn) -> list[Block]:
         blocks: list[Block] = [self._standardised(raw), *(_calendar_codes(raw, part) for part in self.calendar)]
