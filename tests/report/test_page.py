@@ -15,9 +15,9 @@ from support.tables import SmallJob
 
 from evenhand.cli import main
 from evenhand.errors import InputError, RunError
+from evenhand.metrics.performance import wilson
 from evenhand.report.page import make_page
 from evenhand.report.page.charts import Axis, number
-from evenhand.report.page.people import wilson
 from evenhand.report.record import RunRecord
 from evenhand.report.verdicts import HEADLINES, verdicts
 

@@ -14,7 +14,7 @@ from evenhand import DemographicParity, EqualizedOdds, NeymanPearson
 from evenhand.errors import ConstraintError
 from evenhand.report.page.assemble import make_page
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, in_short, verdicts, worst
+from evenhand.report.verdicts import HEADLINES, in_short, remarks, verdicts, worst
 
 VALUES = st.one_of(st.none(), st.floats(0.0, 1.0))
 
@@ -116,3 +116,34 @@ def test_the_page_is_green_only_where_new_people_are_covered(runs: dict[str, Pat
 def test_a_bound_that_no_rate_exceeds_is_refused(wrong: Any) -> None:
     with pytest.raises(ConstraintError, match="which no rate exceeds"):
         wrong()
+
+
+@pytest.mark.parametrize(
+    ("selected", "hits", "rule", "words"),
+    [
+        (22, 16, "0.5", "nearly nobody is selected: 22 of the 7,095 held-out rows, where 500 are positive; 16"),
+        (7000, 499, "0.5", "nearly everybody"),
+        (500, 200, "0.5", None),
+        (22, 16, "rate", None),
+    ],
+)
+def test_terminal_and_page_say_that_nearly_nobody_is_selected(
+    runs: dict[str, Path], selected: int, hits: int, rule: str, words: str | None
+) -> None:
+    record = RunRecord.read(runs["fair"])
+    line = {"rows": 7095, "positives": 500, "selected": selected, "hits": hits}
+    found = record.result["performance"]["test"][0] | line
+    content = {**record.result, "performance": {"test": [found]}, "cut": {**record.result["cut"], "rule": rule}}
+    said = remarks(content)
+    page = make_page([replace(record, result=content)])
+    assert [one for one in said if "nearly" in one] == ([] if words is None else [one for one in said if words in one])
+    assert ("early nobody is" in page or "early everybody is" in page) == (words is not None)
+
+
+def test_the_remark_on_a_bound_that_held_out_rows_exceed_is_on_the_page(runs: dict[str, Path]) -> None:
+    record = RunRecord.read(runs["fair"])
+    held = {"train": [entry(0.01)], "test": [entry(0.2, row="false-negative rate, a vs. b", formula="")]}
+    content = {**record.result, "constraints": held}
+    (said,) = [one for one in remarks(content) if "above the bound" in one]
+    assert "unlikely to be chance" in said
+    assert "unlikely to be chance" in make_page([replace(record, result=content)])

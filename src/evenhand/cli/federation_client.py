@@ -87,7 +87,7 @@ def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
     if missing := int(scores.isna().sum()):
         remark(f"{missing:,} of {len(scores):,} ids are left out, because not every party has them")
     known = scores.dropna()
-    return scored(known.to_numpy(), told["labels"], known.index)
+    return scored(known.to_numpy(), told, known.index)
 
 
 def start(

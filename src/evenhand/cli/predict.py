@@ -51,7 +51,7 @@ def predict(
     from evenhand.jobs.folder import read_job
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.new_rows import score_new_clients, score_new_parties
-    from evenhand.report.tables import quality_table
+    from evenhand.report.tables import performance_tables, quality_table
     from evenhand.runtime.folder import RunFolder
 
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
@@ -82,7 +82,9 @@ def predict(
     for line in found.remarks:
         remark(line)
     if found.measured is not None:
-        Console(stderr=True, markup=False, emoji=False).print(quality_table(found.measured, "scored"))
+        console = Console(stderr=True, markup=False, emoji=False)
+        for table in (quality_table(found.measured, "scored"), *performance_tables(found.measured, "scored")):
+            console.print(table)
 
 
 def _write(scores: pd.DataFrame, out: Path | None, as_is: bool) -> None:

@@ -42,9 +42,16 @@ def train(
     """
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.jobs.folder import has_finished, job_content, read_job
-    from evenhand.jobs.quality import beyond_bounds, default_bounds
-    from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
-    from evenhand.report.verdicts import in_short, verdicts
+    from evenhand.jobs.quality import default_bounds
+    from evenhand.report.tables import (
+        certificate_table,
+        constraints_table,
+        links_table,
+        performance_tables,
+        proofs_table,
+        quality_table,
+    )
+    from evenhand.report.verdicts import in_short, remarks, verdicts
     from evenhand.runtime.folder import RunFolder
 
     if resume and out is None:
@@ -71,10 +78,11 @@ def train(
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(quality_table(finished.result, rows))
-    for table in (constraints_table(finished.result), proofs_table(finished.result)):
+    tables = constraints_table(finished.result), proofs_table(finished.result)
+    for table in (*performance_tables(finished.result, rows), *tables):
         if table is not None:
             console.print(table)
-    for line in beyond_bounds(finished.result):
+    for line in remarks(finished.result):
         console.print(printable(line))
     if verdicts(finished.result):
         console.print(printable(in_short(finished.result, constrained=True)))

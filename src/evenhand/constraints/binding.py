@@ -30,7 +30,7 @@ from evenhand.constraints.slices import Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
 
-Resolve: TypeAlias = Callable[[Constraints, Groups], tuple[Inequality, ...]]
+Resolve: TypeAlias = Callable[..., tuple[Inequality, ...]]
 _MOST_REMEMBERED: Final = 64
 
 
@@ -183,11 +183,13 @@ class BoundConstraints(SliceWeights):
         return float(len(self.stratum) if self.sample_weight is None else self.sample_weight.sum())
 
 
-def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
-    """Bind constraints to labels (±1) and the groups that occur; refuse empty slices by name."""
+def bind(
+    constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None, cut: float = 0.0
+) -> BoundConstraints:
+    """Bind constraints to labels (±1) and the groups that occur, with rates at a cut; refuse empty slices by name."""
     labels = _numbers(labels)
     frame, groups = compared_groups(constraints, labels, groups_frame(sensitive, len(labels)))
-    return bind_inequalities(inequalities(constraints, groups), groups, labels, frame)
+    return bind_inequalities(inequalities(constraints, groups, cut), groups, labels, frame)
 
 
 def _numbers(labels: Array) -> Array:
@@ -235,16 +237,16 @@ def _remembered(resolve: Resolve) -> Resolve:
     known: dict[Hashable, tuple[Inequality, ...]] = {}
 
     @wraps(resolve)
-    def recall(constraints: Constraints, groups: Groups) -> tuple[Inequality, ...]:
+    def recall(constraints: Constraints, groups: Groups, cut: float = 0.0) -> tuple[Inequality, ...]:
         typed = tuple((name, *((type(value), value) for value in values)) for name, values in groups.items())
         wanted = tuple(as_list(constraints))
         try:
-            found = known.get(asked := (wanted, typed))
+            found = known.get(asked := (wanted, typed, cut))
         except TypeError:
             # A user's own kind of constraint need not be hashable.
-            return resolve(wanted, groups)
+            return resolve(wanted, groups, cut)
         if found is None:
-            found = resolve(wanted, groups)
+            found = resolve(wanted, groups, cut)
             if len(known) >= _MOST_REMEMBERED:
                 known.clear()
             known[asked] = found
@@ -254,10 +256,10 @@ def _remembered(resolve: Resolve) -> Resolve:
 
 
 @_remembered
-def inequalities(constraints: Constraints, groups: Groups) -> tuple[Inequality, ...]:
+def inequalities(constraints: Constraints, groups: Groups, cut: float = 0.0) -> tuple[Inequality, ...]:
     """Return the rows of all constraints, when the sensitive attributes take these values.
 
-    Only constraints that ask for the crossing see it.
+    Only constraints that ask for the crossing see it. Rates are those of decisions at the cut.
     """
     wanted = as_list(constraints)
     check_groups(groups)
@@ -269,7 +271,13 @@ def inequalities(constraints: Constraints, groups: Groups) -> tuple[Inequality, 
     if crossed and crossing is None:
         raise ConstraintError(f"constraint {crossed[0]} has cross=True, without a crossing of {', '.join(groups)}")
     plain = {name: values for name, values in groups.items() if not crossed or name != crossing}
-    return tuple(row for constraint in wanted for row in _rows(constraint, groups if constraint.crosses else plain))
+    rows = tuple(row for constraint in wanted for row in _rows(constraint, groups if constraint.crosses else plain))
+    return tuple(_at(row, cut) for row in rows) if cut else rows
+
+
+def _at(row: Inequality, cut: float) -> Inequality:
+    """Return an inequality with rates at a cut; a mean loss has none."""
+    return row if row.measure.name == "loss" else replace(row, measure=replace(row.measure, cut=cut))
 
 
 def _rows(constraint: Constraint, groups: Groups) -> list[Inequality]:

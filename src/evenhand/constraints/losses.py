@@ -122,21 +122,28 @@ class Measure:
     Parameters
     ----------
     name
-        ``"loss"``: the training loss itself. ``"error"``: σ(−y z / T), a smooth error rate.
-        ``"positive"``: σ(z / T), a smooth selection rate.
+        ``"loss"``: the training loss itself. ``"error"``: σ(−y (z − t) / T), a smooth error rate.
+        ``"positive"``: σ((z − t) / T), a smooth selection rate.
     temperature
         T. Ignored by ``"loss"``. Sharper (smaller T) is nearer to the exact rate, but no better on unseen rows and
         harder to optimise: `benchmarks/temperature.py` compares.
+    cut
+        t, the score above which a row is decided positive. Ignored by ``"loss"``.
     """
 
     name: MeasureName
     temperature: float = 0.5
+    cut: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.name not in MEASURES:
             raise ConstraintError(f"measure is {quoted(self.name)}; choose one of {', '.join(map(repr, MEASURES))}")
         if not (is_number(self.temperature) and self.temperature > 0):
             raise ConstraintError(f"temperature is {quoted(self.temperature)}; it must be a positive number")
+
+    def _margin(self, scores: Array) -> Array:
+        # Most runs decide at zero, which needs no copy of the scores.
+        return scores - self.cut if self.cut else scores
 
     def _direction(self, labels: Array) -> Array | float:
         return -labels if self.name == "error" else 1.0
@@ -145,18 +152,18 @@ class Measure:
         if self.name == "loss":
             return loss.value_and_derivative(scores, labels)
         direction = self._direction(labels)
-        rate: Array = expit(direction * scores / self.temperature)
+        rate: Array = expit(direction * self._margin(scores) / self.temperature)
         return rate, rate * (1.0 - rate) * direction / self.temperature
 
     def curvature(self, loss: Loss, scores: Array, labels: Array) -> Array:
         if self.name == "loss":
             return loss.curvature(scores, labels)
-        rate: Array = expit(self._direction(labels) * scores / self.temperature)
+        rate: Array = expit(self._direction(labels) * self._margin(scores) / self.temperature)
         return rate * (1.0 - rate) * (1.0 - 2.0 * rate) / self.temperature**2
 
     def exact(self, scores: Array, labels: Array) -> Booleans:
-        """Return the indicator that the reported rate averages: of an error, or of a positive decision (z > 0)."""
-        positive: Booleans = scores > 0
+        """Return the indicator that the reported rate averages: of an error, or of a positive decision (z > t)."""
+        positive: Booleans = scores > self.cut
         return positive if self.name == "positive" else positive != (labels > 0)
 
     def derivative_bound(self, loss: Loss) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arrays import Array
 from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.slices import Inequality
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.rows import FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.shared import NestedParameters, named_solver, recorded_fit, seed_of
 from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named_columns, named_tables, split_off
+from evenhand.metrics.thresholds import as_threshold, fixed_cut
 from evenhand.models.kinds import as_model
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores
@@ -39,6 +42,14 @@ from evenhand.training.vertical_steps import VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, Start
 
 RoleName = Literal["active", "passive"]
+
+
+class TrainedScores(NamedTuple):
+    """Scores of the training rows, cross-fitted ones if the solver has them, and the inequalities of the run."""
+
+    seen: Array
+    unseen: Array | None
+    inequalities: Sequence[Inequality]
 
 
 class VerticalEstimator(NestedParameters):
@@ -66,7 +77,11 @@ class VerticalEstimator(NestedParameters):
         runtime: RuntimeName | VirtualClock = "auto",
         warm_start: bool = False,
         verbose: bool = False,
+        threshold: Any = 0.5,
+        class_weight: Any = None,
     ) -> None:
+        self.threshold = threshold
+        self.class_weight = class_weight
         self.solver = solver
         self.constraint = constraint
         self.model = model
@@ -85,7 +100,7 @@ class VerticalEstimator(NestedParameters):
 
     def _train(
         self, job: Job, X: Tables, beside: Beside, ids: How, read: ReadLabels, checkpoints: str | Path | None
-    ) -> Array:
+    ) -> TrainedScores:
         """Train, then set the fitted attributes: a refused fit leaves those of an earlier fit unchanged.
 
         Parameters
@@ -98,7 +113,7 @@ class VerticalEstimator(NestedParameters):
         Returns
         -------
         scores
-            Scores of the training rows.
+            Scores of the training rows, and cross-fitted ones if the solver has them.
         """
         runtime, clock = self._runtime()
         tables = named_tables(X)
@@ -133,7 +148,8 @@ class VerticalEstimator(NestedParameters):
             self._audit_inputs.append(
                 audit_input(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
             )
-        return joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
+        scores = joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
+        return TrainedScores(scores, run.unseen_scores, terms.inequalities)
 
     def _rows(
         self, job: Job, tables: dict[str, Any], holder: str, beside: Beside, how: How, read: ReadLabels
@@ -189,10 +205,24 @@ class VerticalEstimator(NestedParameters):
             loss=self._loss,
             options=options,
             label_privacy=self._label_privacy(),
+            class_weight=self._class_weight(),
+            cut=fixed_cut(as_threshold(self.threshold)),
             **protection_of(self.protection),
             **as_model(self.model, "vertical").job_fields,
         )
         return resolve(job, self.tol)
+
+    def _class_weight(self) -> Any:
+        """Return the weights of the negative and the positive class."""
+        given = self.class_weight
+        if not isinstance(given, Mapping):
+            return given
+        positive = getattr(self, "pos_label", None)
+        if len(given) != 2 or (positive is not None and positive not in given):
+            raise InputError(f"class_weight is {given!r}; give a weight for each of the two labels, or 'balanced'")
+        positive = max(given) if positive is None else positive
+        (negative,) = (label for label in given if label != positive)
+        return given[negative], given[positive]
 
     def _label_privacy(self) -> RandomizedResponse | None:
         given = self.label_privacy
@@ -218,7 +248,8 @@ class VerticalEstimator(NestedParameters):
         return self.roles
 
     def _keep(self, run: VerticalRun) -> None:
-        self.run_ = run
+        # A fitted estimator keeps no row of anybody.
+        self.run_ = replace(run, unseen_scores=None)
         self.models_ = run.models
         self.history_ = run.history
         self.certificate_ = run.certificate

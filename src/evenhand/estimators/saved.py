@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import Pipeline
 
 from evenhand.arrays import Array, Matrix
@@ -38,7 +40,7 @@ class SavedModel(LabelsFromScores):
 
     def __init__(self, folder: RunFolder) -> None:
         self.result: dict[str, Any] = folder.result
-        names = folder.labels
+        names, self._cut = folder.labels, folder.cut
         self.classes_: npt.NDArray[Any] = np.array(names.get("classes") or [names["negative"], names["positive"]])
         self.encoders_: Mapping[str, PartyEncoder]
         self._models: dict[str, Scorer] | None = None
@@ -50,8 +52,16 @@ class SavedModel(LabelsFromScores):
             self.encoders_ = {name: party_encoder(folder, name) for name in folder.owners}
             self._models = {name: party_model(folder, name, one) for name, one in self.encoders_.items()}
 
+    @property
+    def _own_cut(self) -> float:
+        return self._cut
+
+    def _log_odds(self, scores: Array) -> Array:
+        given = self.result.get("probability", {"slope": 1.0, "intercept": 0.0})
+        return np.asarray(given["slope"] * scores + given["intercept"])
+
     def decision_function(self, X: Tables | Any) -> Array:
-        """Return scores: positive ones favour the positive label, or one column for each of more than two classes.
+        """Return scores: larger ones favour the positive label, or one column for each of more than two classes.
 
         X is a table for each party by name, or one of clients' rows, or images as bytes.
         """
@@ -146,4 +156,13 @@ def merged_pipeline(run: Path | str) -> Pipeline:
     turn = 1.0 if classes[0] < classes[1] else -1.0
     model.classes_, model.coef_ = np.sort(classes), turn * np.concatenate(weights)[None, :]
     model.intercept_, model.n_features_in_ = np.array([turn * intercept]), model.coef_.shape[1]
-    return Pipeline([("encode", OwnersEncoder(states)), ("decide", model)])
+    if not folder.cut:
+        return Pipeline([("encode", OwnersEncoder(states)), ("decide", model)])
+    decide = FixedThresholdClassifier(
+        FrozenEstimator(model),
+        threshold=folder.cut,
+        pos_label=labels["positive"],
+        response_method="decision_function",
+    )
+    decide.estimator_ = decide.estimator
+    return Pipeline([("encode", OwnersEncoder(states)), ("decide", decide)])

@@ -88,17 +88,29 @@ class LabelsFromScores:
         raise NotImplementedError
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return labels: decisions at the cut."""
         return self._decided(self.decision_function(X))
 
     def _decided(self, scores: Array) -> npt.NDArray[Any]:
-        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+        chosen = (scores > self._own_cut).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[chosen]
+
+    @property
+    def _own_cut(self) -> float:
+        """The score of `decision_function` above which ``classes_[1]`` is predicted."""
+        return 0.0
 
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities, with columns in the order of ``classes_``."""
         scores = self.decision_function(X)
         if scores.ndim > 1:
             return np.asarray(softmax(scores, axis=1))
-        return np.stack([expit(-scores), expit(scores)], axis=1)
+        odds = self._log_odds(scores)
+        return np.stack([expit(-odds), expit(odds)], axis=1)
+
+    def _log_odds(self, scores: Array) -> Array:
+        """Return the log-odds that scores stand for."""
+        return scores
 
 
 def read_classes(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

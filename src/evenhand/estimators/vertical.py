@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,10 +16,12 @@ from evenhand.arrays import Array
 from evenhand.constraints import groups_frame
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError
-from evenhand.estimators.base import RoleName, VerticalEstimator
+from evenhand.errors import DataError, EvenhandWarning, InputError
+from evenhand.estimators.base import RoleName, TrainedScores, VerticalEstimator
 from evenhand.estimators.shared import LabelsFromScores, class_codes, read_classes, warn_of
 from evenhand.estimators.tables import Beside, Tables
+from evenhand.jobs.quality import SEARCHES
+from evenhand.metrics.thresholds import Cut, Threshold, as_threshold, fixed_cut
 from evenhand.printing import listed
 from evenhand.protocol.job import RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
@@ -88,10 +91,21 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         Start from the end of the last `fit`, if it had the same features: for a neighbouring ε or alpha.
     verbose
         Show progress.
+    threshold
+        Where `predict` decides: a probability of the positive label (as scikit-learn's FixedThresholdClassifier), or
+        the rule that chooses the cut after training, a :class:`~evenhand.metrics.Threshold`:
+        ``Threshold("cost", missed=10, false_alarm=1)``, ``Threshold("rate", capacity=0.05)``,
+        ``Threshold("recall", target=0.6)``. Constraints bound rates at the cut. If a rule chooses it, the model is
+        therefore trained three times: rates depend on the cut, and the cut on the model.
+    class_weight
+        How much rows of each class weigh in the mean loss: ``"balanced"`` or a weight for each label. Constraints count
+        people, and are not weighted.
 
     Attributes
     ----------
     classes_ : the two labels, sorted.
+    cut_ : the score above which the positive label is predicted, the rule, and the rows it was chosen on
+        (:class:`~evenhand.metrics.Cut`).
     coef_, intercept_ : weights of linear parties, of shape (1, n_features) in the order of `get_feature_names_out`, and
         (1,), as in scikit-learn's LogisticRegression. Positive favours ``classes_[1]``. `coefficients` gives each
         party's weights by name. Trees and networks have neither.
@@ -152,19 +166,47 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         check_job(job, "vertical")
         classes: npt.NDArray[Any] = np.empty(0)
         pos_label: Any = None
+        numbers: Array = np.empty(0)
 
         def read(labels: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
-            nonlocal classes, pos_label
+            nonlocal classes, pos_label, numbers
             classes, pos_label, signs = self._signs(labels)
+            if isinstance(self.class_weight, Mapping) and set(self.class_weight) != set(classes.tolist()):
+                raise InputError(f"class_weight names {list(self.class_weight)}, but the labels in y are {classes}")
+            numbers = signs
             groups = groups_frame(sensitive, len(signs))
             check_slices(job.constraints, signs, groups)
             return signs, None if sensitive is None else groups
 
-        scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read, checkpoints)
+        beside, threshold = Beside(y, sensitive_features, sample_weight), as_threshold(self.threshold)
+        cut = None
+        # Measures are known before groups are: a kind of constraint of one's own may have any.
+        if isinstance(threshold, Threshold) and any(getattr(one, "measure", "") != "loss" for one in job.constraints):
+            for _ in range(SEARCHES):
+                with warnings.catch_warnings():
+                    # The fit that counts says it again.
+                    warnings.simplefilter("ignore", EvenhandWarning)
+                    tried = self._train(job, X, beside, ids, read, None)
+                cut = self._chosen(threshold, numbers, tried)
+                job = job.resolved(cut=cut.score)
+        scores = self._train(job, X, beside, ids, read, checkpoints)
         self.classes_, self.pos_label_ = classes, pos_label
-        decisions = self._decided(self._turned(scores))
+        self.cut_ = self._chosen(threshold, numbers, scores) if cut is None else cut
+        decisions = self._decided(self._turned(scores.seen))
         warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds, decisions))
         return self
+
+    @staticmethod
+    def _chosen(threshold: float | Threshold, signs: Array, scores: TrainedScores) -> Cut:
+        if not isinstance(threshold, Threshold):
+            return Cut(fixed_cut(threshold), f"{threshold:g}")
+        words = "training rows" if scores.unseen is None else "cross-fitted scores"
+        chosen = threshold.choose(signs, scores.seen if scores.unseen is None else scores.unseen)
+        return Cut(chosen, threshold.rule, words)
+
+    @property
+    def _own_cut(self) -> float:
+        return float(self._turned(np.asarray(self.cut_.score)))
 
     def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
         """Return the two classes, the positive one, and ±1 for each row."""
@@ -191,7 +233,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         return values if self.pos_label_ == self.classes_[1] else -values
 
     def decision_function(self, X: Tables) -> Array:
-        """Return scores; positive ones favour ``classes_[1]``."""
+        """Return scores; larger ones favour ``classes_[1]``, which `predict` gives above the cut."""
         return self._turned(self._scores(X))
 
     def __sklearn_tags__(self) -> Any:

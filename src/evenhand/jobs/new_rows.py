@@ -53,7 +53,7 @@ def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.Dat
 
 
 def measured(
-    scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any]
+    scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any], cut: float = 0.0
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the quality of scores on the rows with a label, and remarks about it."""
     if beside is None:
@@ -73,7 +73,7 @@ def measured(
     groups = known.drop(columns=label)
     rows = QualityRows(names.signs(known[label]), groups if groups.shape[1] else None, names=names)
     try:
-        found = quality({SCORED: rows}, {SCORED: there.to_numpy()})
+        found = quality({SCORED: rows}, {SCORED: there.to_numpy()}, cut=cut)
     except DataError as error:
         return None, [f"the tables have labels, but nothing is measured: {error}"]
     return found, [] if len(there) == len(scores) else [f"{len(there):,} of {len(scores):,} rows scored have a label"]
@@ -130,7 +130,7 @@ def score_new_parties(
         scores = joint_scores(models, matrices)
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
-    table = scored(scores, labels, ids)
+    table = scored(scores, folder.result, ids)
     remarks = not_used(sizes, len(ids), "scored")
     for name in trained:
         if isinstance(one := found[name], FrameTable):
@@ -139,7 +139,7 @@ def score_new_parties(
     assert holder.label is not None
     source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
     beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
-    quality, more = measured(table, beside, holder.label.column, labels)
+    quality, more = measured(table, beside, holder.label.column, labels, folder.cut)
     return NewRows(table, [*remarks, *more], quality)
 
 
@@ -245,7 +245,7 @@ def score_new_clients(
     The index of the scores has the client's name and the row's id, or its number. The parameters are those of
     `score_new_parties`, except that `tables` may name any client, known to the run or not.
     """
-    labels = folder.labels
+    labels, result = folder.labels, folder.result
     encoder, score = read_model(folder)
     job = _kept_job(folder) if job is None else job
     base = folder.base if base is None else base
@@ -271,11 +271,11 @@ def score_new_clients(
             with naming(owner):
                 scores = score(encoded(encoder, frame))
             remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
-        parts[section.name] = scored(scores, labels, frame.index)
+        parts[section.name] = scored(scores, result, frame.index)
         found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
         if found is not None:
             beside[section.name] = found
     table = pd.concat(parts, names=["client", job.data.id or "row"])
     known = pd.concat(beside) if beside else None
-    quality, more = measured(table, known, job.data.label.column, labels)
+    quality, more = measured(table, known, job.data.label.column, labels, folder.cut)
     return NewRows(table, [*remarks, *more], quality)

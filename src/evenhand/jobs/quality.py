@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,14 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import Proof, rate_variance
+from evenhand.constraints.slices import Inequality
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.folder import JobFile
 from evenhand.jobs.tables import Classes, Labels, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
+from evenhand.metrics.gaps import read_attributes
+from evenhand.metrics.performance import fit_platt, performance
+from evenhand.metrics.thresholds import Cut, Threshold, fixed_cut
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import plain
@@ -61,6 +65,60 @@ def check_measurable(parts: Mapping[str, QualityRows]) -> None:
             raise DataError(f"{name} rows: {error}") from error
 
 
+SEARCHES: Final = 2
+"""Runs that look for the cut before the run that counts, where constraints bound rates: rates depend on the cut, and
+the cut on the model."""
+
+
+def needs_search(threshold: float | Threshold, inequalities: Sequence[Inequality]) -> bool:
+    """Return whether a rule chooses a cut that constraints on rates depend on."""
+    return isinstance(threshold, Threshold) and any(row.measure.name != "loss" for row in inequalities)
+
+
+def chosen_cut(
+    threshold: float | Threshold, rows: Mapping[str, QualityRows], scores: Mapping[str, Array], unseen: Array | None
+) -> Cut:
+    """Return the cut that a number is, or that a rule chooses on scores of rows that the model has not seen.
+
+    Parameters
+    ----------
+    unseen
+        Cross-fitted scores of the training rows. Without them the held-out rows count, and the training rows if there
+        are none.
+    """
+    if not isinstance(threshold, Threshold):
+        return Cut(fixed_cut(threshold), f"{threshold:g}")
+    part = "test" if unseen is None and "test" in rows and len(set(rows["test"].labels)) == 2 else "train"
+    words = {"test": "held-out rows", "train": "training rows"}[part] if unseen is None else "cross-fitted scores"
+    return Cut(threshold.choose(rows[part].labels, scores[part] if unseen is None else unseen), threshold.rule, words)
+
+
+FEWEST_OF_A_CLASS: Final = 20
+"""Fewest unseen rows of each class that probabilities are recalibrated on."""
+
+
+def recalibrated(
+    job: Job, rows: Mapping[str, QualityRows], scores: Mapping[str, Array], unseen: Array | None
+) -> dict[str, Any]:
+    """Return the map from scores to probabilities, fitted on rows that the model has not seen (Platt, 1999).
+
+    Constraints and class weights move scores away from log-odds, so that probabilities need it; decisions do not, and
+    stay as they are. Empty if nothing moves them, or if too few rows are unseen.
+    """
+    if not (job.constraints or job.class_weight) or (unseen is None and "test" not in rows):
+        return {}
+    part = "test" if unseen is None else "train"
+    truth = rows[part].labels > 0
+    if isinstance(rows[part].names, Classes) or min(truth.sum(), (~truth).sum()) < FEWEST_OF_A_CLASS:
+        return {}
+    found = fit_platt(truth, scores[part] if unseen is None else unseen)
+    # A falling map would turn the order of people around.
+    if found is None or found[0] <= 0.0:
+        return {}
+    words = "held-out rows" if unseen is None else "cross-fitted scores"
+    return {"probability": {"slope": found[0], "intercept": found[1], "fitted_on": words}}
+
+
 def run_result(
     job: Job,
     certificate: Certificate,
@@ -68,6 +126,7 @@ def run_result(
     labels: Labels | Classes,
     scores: Array,
     transcript: Transcript,
+    cut: Cut,
 ) -> dict[str, Any]:
     """Return the server's part of `result.json`, without quality; scores belong to the training rows."""
     # JSON has no NaN: values that were not measured become null.
@@ -78,10 +137,11 @@ def run_result(
     return {
         "certificate": measured,
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
-        "shortfalls": shortfalls(certificate, job.tol, job.max_rounds, labels.named(scores)),
+        "shortfalls": shortfalls(certificate, job.tol, job.max_rounds, labels.named(scores - cut.score)),
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,
         "labels": labels._asdict(),
+        **({} if isinstance(labels, Classes) else {"cut": {**cut._asdict(), "probability": float(expit(cut.score))}}),
     }
 
 
@@ -90,6 +150,7 @@ def quality(
     scores: Mapping[str, Array],
     *,
     constraints: Sequence[Constraint] = (),
+    cut: float = 0.0,
 ) -> dict[str, Any]:
     """Return metrics of each part of the rows, their uncertainty, and how well constraints hold there.
 
@@ -101,38 +162,47 @@ def quality(
     ----------
     constraints
         Constraints over all rows together.
+    cut
+        Score above which a row is decided positive.
     """
-    said = {name: _population(rows, scores[name]) for name, rows in parts.items()}
+    said = {name: _population(rows, scores[name], cut) for name, rows in parts.items()}
     return {
-        "quality": {name: _quality(rows, scores[name]) for name, rows in parts.items()},
+        "quality": {name: _quality(rows, scores[name], cut) for name, rows in parts.items()},
         **{
             kind: {name: one[kind] for name, one in said.items()} for kind in ("intervals", "standard_errors", "bounds")
         },
-        "constraints": {name: _held(constraints, rows, scores[name]) for name, rows in parts.items()},
-        "groups": {name: _counts(rows, scores[name]) for name, rows in parts.items()},
+        "constraints": {name: _held(constraints, rows, scores[name], cut) for name, rows in parts.items()},
+        "groups": {name: _counts(rows, scores[name], cut) for name, rows in parts.items()},
+        "performance": {name: _performance(rows, scores[name], cut) for name, rows in parts.items()},
     }
 
 
-def _counts(rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
+def _performance(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
+    if isinstance(rows.names, Classes):
+        return []
+    return performance(rows.labels, scores, [] if rows.groups is None else read_attributes(rows.groups), cut=cut)
+
+
+def _counts(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
     if rows.groups is None or isinstance(rows.names, Classes):
         return []
-    return group_counts(rows.named_labels, scores, **rows.keywords)
+    return group_counts(rows.named_labels, scores, **rows.keywords, cut=cut)
 
 
-def right_decisions(rows: QualityRows, scores: Array) -> Booleans:
+def right_decisions(rows: QualityRows, scores: Array, cut: float = 0.0) -> Booleans:
     """Return whether each row's label equals the decision."""
     if isinstance(rows.names, Classes):
         return (scores.argmax(axis=1) if scores.ndim == 2 else scores) == rows.labels
-    return (scores > 0) == (rows.labels > 0)
+    return (scores > cut) == (rows.labels > 0)
 
 
-def _quality(rows: QualityRows, scores: Array) -> dict[str, float]:
+def _quality(rows: QualityRows, scores: Array, cut: float = 0.0) -> dict[str, float]:
     if rows.groups is None:
-        return {"accuracy": float(np.mean(right_decisions(rows, scores)))}
+        return {"accuracy": float(np.mean(right_decisions(rows, scores, cut)))}
     if isinstance(rows.names, Classes):
         return {str(name): float(value) for name, value in _of_classes(rows, scores)["estimate"].items()}
     # Pass labels by their own names, so that error messages use them.
-    return summary(rows.named_labels, scores, **rows.keywords)
+    return summary(rows.named_labels, scores, **rows.keywords, cut=cut)
 
 
 def _of_classes(rows: QualityRows, scores: Array) -> pd.DataFrame:
@@ -142,16 +212,16 @@ def _of_classes(rows: QualityRows, scores: Array) -> pd.DataFrame:
     return found.rename(index={"demographic_parity": "DP", "equal_opportunity": "DFN"}).loc[["accuracy", "DP", "DFN"]]
 
 
-def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
+def _population(rows: QualityRows, scores: Array, cut: float) -> dict[str, dict[str, Any]]:
     """Return what these rows imply for the population: intervals, standard errors and bounds of metrics."""
     if rows.groups is None:
-        right = float(np.sum(right_decisions(rows, scores)))
+        right = float(np.sum(right_decisions(rows, scores, cut)))
         error = float(np.sqrt(rate_variance(right, len(scores))))
         return {"intervals": {}, "standard_errors": {"accuracy": error}, "bounds": {}}
     if isinstance(rows.names, Classes):
         found = _of_classes(rows, scores)
     else:
-        found = intervals(rows.named_labels, scores, **rows.keywords)
+        found = intervals(rows.named_labels, scores, **rows.keywords, cut=cut)
     return {
         "intervals": {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()},
         "standard_errors": {str(name): _number(error) for name, error in found["standard_error"].items()},
@@ -159,7 +229,7 @@ def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
     }
 
 
-def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
+def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
     """Return how well each constraint holds on these rows, and in the population."""
     if isinstance(rows.names, Classes) or (rows.groups is None and any(one.compares_groups for one in constraints)):
         return []
@@ -167,7 +237,7 @@ def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -
     found = []
     for constraint in constraints:
         try:
-            table = constraint_gaps(constraint, names, scores, **rows.keywords)
+            table = constraint_gaps(constraint, names, scores, **rows.keywords, cut=cut)
         except (ConstraintError, DataError):
             # With few test rows a slice may be empty, and its constraint has no value.
             continue
@@ -181,18 +251,22 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def scored(scores: Array, labels: Mapping[str, Any], index: pd.Index) -> pd.DataFrame:
-    """Return scores of new rows with probabilities and predictions; `labels` are those of a run's result.
+def scored(scores: Array, result: Mapping[str, Any], index: pd.Index) -> pd.DataFrame:
+    """Return scores of new rows with probabilities and predictions, from the labels and the cut of a run's result.
+
+    Probabilities are recalibrated if the run has done so; scores are as the model gives them.
 
     With more than two classes, return the probability of each class and the most probable class.
     """
-    known = labels_of(labels)
-    predicted = known.named(scores)
+    known = labels_of(result["labels"])
+    predicted = known.named(scores - result.get("cut", {"score": 0.0})["score"])
     if isinstance(known, Classes):
         shares = softmax(scores, axis=1)
         each = {f"probability {name}": shares[:, place] for place, name in enumerate(known.classes)}
         return pd.DataFrame({"score": scores.max(axis=1), **each, "prediction": predicted}, index=index)
-    return pd.DataFrame({"score": scores, "probability": expit(scores), "prediction": predicted}, index=index)
+    given = result.get("probability", {"slope": 1.0, "intercept": 0.0})
+    chance = expit(given["slope"] * scores + given["intercept"])
+    return pd.DataFrame({"score": scores, "probability": chance, "prediction": predicted}, index=index)
 
 
 def default_bounds(job: JobFile) -> list[str]:
@@ -202,19 +276,4 @@ def default_bounds(job: JobFile) -> list[str]:
         for name in ("epsilon", "limit"):
             if name not in given and (value := getattr(constraint, name, None)) is not None:
                 said.append(f"constraint {constraint.kind}: {name} is {value:g}, its default")
-    return said
-
-
-def beyond_bounds(result: Mapping[str, Any]) -> list[str]:
-    """Return a remark for each bound that the test rows exceed, and whether this may be chance."""
-    said = []
-    for one in result.get("constraints", {}).get("test", ()):
-        value, error = one["estimate"], one["standard_error"]
-        if value is None or value <= one["asked"]:
-            continue
-        line = f"{one['row']}: {value:.3f} on the test rows, above the bound of {one['asked']:g} ({one['constraint']})"
-        if error is not None:
-            chance = "this may be chance" if value - one["asked"] <= 2 * error else "this is unlikely to be chance"
-            line += f"; the standard error is {error:.3f}, so {chance}"
-        said.append(line)
     return said

@@ -16,6 +16,7 @@ from evenhand.data.tables.raw import TypeName
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under
+from evenhand.metrics.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.models.kinds import NAMED, ModelKind, as_model
 from evenhand.printing import near, quoted
 from evenhand.protocol.job import Job, Protection, check_option_names, check_options
@@ -135,6 +136,13 @@ class EncodedSection(Strict):
         return Rules(self.missing, self.max_levels, self.numbers, auto_numbers)
 
 
+class CostsSection(Strict):
+    """`costs = { missed = 10, false_alarm = 1 }`: what wrong decisions cost."""
+
+    missed: float = key("Cost of a positive row that is not selected.", 10.0)
+    false_alarm: float = key("Cost of a negative row that is selected.", 1.0)
+
+
 class TrainingSection(Strict):
     """Keys of `[job]` that both splits share."""
 
@@ -173,9 +181,33 @@ class TrainingSection(Strict):
         lt=1.0,
     )
 
+    threshold: Annotated[str | float, PlainValidator(as_plain)] = key(
+        "Where decisions are cut: a probability of the positive label, or the rule that chooses the cut after "
+        "training: `accuracy`, `cost` (needs `costs`), `rate` (needs `capacity`), `recall` or `precision` (need "
+        "`target`). Constraints bound rates at this cut.",
+        "cost",
+        0.5,
+    )
+    costs: CostsSection | None = None
+    capacity: float | None = key('With `threshold = "rate"`: share of the rows that can be selected.', 0.05, None)
+    target: float | None = key('With `threshold = "recall"` or `"precision"`: the value to reach.', 0.6, None)
+
+    def to_threshold(self) -> float | Threshold:
+        """Return the probability or the rule of the cut."""
+        costs = {} if self.costs is None else self.costs.model_dump()
+        given = {"capacity": self.capacity, "target": self.target, **costs}
+        named = {name: value for name, value in given.items() if value is not None}
+        with under("key job.threshold"):
+            if isinstance(self.threshold, str):
+                return Threshold(self.threshold, **named)  # type: ignore[arg-type]
+            if named:
+                raise JobError(f"{next(iter(named))} belongs to a rule, but threshold is {self.threshold:g}")
+            return as_threshold(self.threshold)
+
     def to_job(self, **more: Any) -> Job:
         """Return the job, with the values of the split's own keys."""
         return Job(
+            cut=fixed_cut(self.to_threshold()),
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
             seed=self.seed,

@@ -7,7 +7,7 @@ at a time, and with ``cross=True`` crossed as well (sex × race); a summary keep
 From scores of a two-label model (``scores.py``): :func:`summary`, :func:`gap_bounds`, :func:`intervals`. From counts by
 group (``gaps.py``): :func:`group_counts`, and :func:`constraint_gaps` for the gap that a constraint bounds. From
 decisions over any number of labels (``decisions.py``): :func:`demographic_parity`, :func:`equal_opportunity` and
-:func:`decision_intervals`.
+:func:`decision_intervals`. The rule that chooses the cut of decisions (``thresholds.py``): :class:`Threshold`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from __future__ import annotations
 from evenhand.metrics.decisions import decision_intervals, demographic_parity, equal_opportunity
 from evenhand.metrics.gaps import constraint_gaps, group_counts
 from evenhand.metrics.scores import gap_bounds, intervals, summary
+from evenhand.metrics.thresholds import Cut, Threshold
 
 __all__ = [
+    "Cut",
+    "Threshold",
     "constraint_gaps",
     "decision_intervals",
     "demographic_parity",

@@ -172,7 +172,7 @@ BINS: Final = 10
 
 
 def group_counts(
-    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, pos_label: Any
+    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, pos_label: Any, cut: float = 0.0
 ) -> list[dict[str, Any]]:
     """Count decisions in every group of every attribute; all rates of a group follow from its counts.
 
@@ -185,7 +185,7 @@ def group_counts(
     logits = read_scores(scores)
     check_lengths(attributes, y_true=truths, scores=logits)
     codes, labels = read_codes(truths, "y_true")
-    truth, predicted = codes == positive_code(labels, pos_label), logits > 0
+    truth, predicted = codes == positive_code(labels, pos_label), logits > cut
     probability = expit(logits)
     bins = np.minimum((BINS * probability).astype(np.int64), BINS - 1)
     found = []
@@ -218,12 +218,13 @@ def constraint_gaps(
     sensitive_features: Any = None,
     pos_label: Any = None,
     level: float = LEVEL,
+    cut: float = 0.0,
 ) -> pd.DataFrame:
     """Measure how far constraints of any kind hold on these rows: one line for each constraint.
 
     ==================  =========================================================================================
     ``asked``           ε, or the limit
-    ``estimate``        the worst row's value, with exact rates
+    ``estimate``        the worst row's value, with exact rates of decisions at the cut
     ``standard_error``  of that value
     ``bound``           max (|value| + z SE) over the constraint's rows: none is larger in the population
     ``row``             the worst row, in words
@@ -246,16 +247,21 @@ def constraint_gaps(
     signs = np.where(codes == positive_code(labels, labels[-1] if pos_label is None else pos_label), 1.0, -1.0)
     frame = groups_frame(sensitive_features, len(signs))
     wanted = as_list(constraints)
-    rows = [_worst(constraint, signs, logits, frame, level) for constraint in wanted]
+    rows = [_worst(constraint, signs, logits, frame, level, cut) for constraint in wanted]
     columns = ["asked", "estimate", "standard_error", "bound", "row", "formula", "measure", "comparisons"]
     kinds = pd.Index([constraint.kind for constraint in wanted], name="constraint")
     return pd.DataFrame(rows, index=kinds, columns=columns)
 
 
 def _worst(
-    constraint: Constraint, signs: npt.NDArray[Any], logits: npt.NDArray[Any], frame: pd.DataFrame, level: float
+    constraint: Constraint,
+    signs: npt.NDArray[Any],
+    logits: npt.NDArray[Any],
+    frame: pd.DataFrame,
+    level: float,
+    cut: float,
 ) -> tuple[float, float, float, float, str, str, str, int]:
-    bound = bind(constraint, signs, frame)
+    bound = bind(constraint, signs, frame, cut)
     values, errors = bound.reported(signs, logits)
     two_sided = np.isfinite(bound.bounds.lower)
     values = np.where(two_sided, np.abs(values), values)

@@ -1,8 +1,8 @@
 """Metrics of scores (logits) of a two-label model: quality, gaps between groups, and confidence bounds.
 
-A row is predicted positive if and only if its score is above 0. The names are the papers': ACC is ``accuracy``; DEO,
-DFP and DFN are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those of its first version
-(Section V).
+A row is predicted positive if and only if its score is above the cut, 0 by default. The names are the papers': ACC is
+``accuracy``; DEO, DFP and DFN are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those of its
+first version (Section V).
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def summary(
     sensitive_features: Any,
     pos_label: Any = None,
     cross: bool = False,
+    cut: float = 0.0,
 ) -> dict[str, float]:
-    """Return accuracy, loss and the gaps between groups, from scores (logits; predicted positive if above 0).
+    """Return accuracy, loss and the gaps between groups, from scores (logits; predicted positive if above the cut).
 
     A gap is the largest absolute difference between two groups of an attribute, the worst over attributes; rates
     and means are taken within a group:
@@ -68,6 +69,8 @@ def summary(
     cross
         Compare the combinations of all attributes' groups (sex × race) as well as the groups of each. One that has no
         rows with a label is left out of the gaps over it, with a warning.
+    cut
+        The score above which a row is predicted positive. Losses do not depend on it.
 
     Raises
     ------
@@ -75,7 +78,7 @@ def summary(
         If lengths differ, a score is not finite, a value is missing, there are not two labels or there is one group
         only, or a group has no positives or no negatives (the message names the slice).
     """
-    return _estimate(_strata(y_true, scores, sensitive_features, pos_label, cross))
+    return _estimate(_strata(y_true, scores, sensitive_features, pos_label, cross, cut))
 
 
 def gap_bounds(
@@ -85,6 +88,7 @@ def gap_bounds(
     sensitive_features: Any,
     pos_label: Any = None,
     cross: bool = False,
+    cut: float = 0.0,
     level: float = LEVEL,
 ) -> pd.DataFrame:
     """Return what the gaps of :func:`summary` imply for the population: a row for each gap.
@@ -114,7 +118,7 @@ def gap_bounds(
     InputError
         If ``level`` is not between 0 and 1.
     """
-    strata = _strata(y_true, scores, sensitive_features, pos_label, cross)
+    strata = _strata(y_true, scores, sensitive_features, pos_label, cross, cut)
     rows = {}
     for name in GAPS:
         gap = strata.worst(name, level)
@@ -131,6 +135,7 @@ def intervals(
     sensitive_features: Any,
     pos_label: Any = None,
     cross: bool = False,
+    cut: float = 0.0,
     level: float = LEVEL,
     repeats: int = 1000,
     seed: int = 0,
@@ -163,7 +168,7 @@ def intervals(
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
     check_resampling(level, repeats)
-    strata = _strata(y_true, scores, sensitive_features, pos_label, cross)
+    strata = _strata(y_true, scores, sensitive_features, pos_label, cross, cut)
     drawn = strata.resample(repeats, np.random.default_rng(seed))
     counts, plain, smaller = strata.counts_of(drawn), {}, {}
     for name in GAPS:
@@ -184,7 +189,7 @@ def intervals(
     return table.rename_axis("metric")
 
 
-def _strata(y_true: Any, scores: Any, sensitive_features: Any, pos_label: Any, cross: bool) -> Strata:
+def _strata(y_true: Any, scores: Any, sensitive_features: Any, pos_label: Any, cross: bool, cut: float = 0.0) -> Strata:
     truths, logits = read_column(y_true, "y_true"), read_scores(scores)
     attributes = read_attributes(sensitive_features, cross)
     check_lengths(attributes, y_true=truths, scores=logits)
@@ -194,7 +199,7 @@ def _strata(y_true: Any, scores: Any, sensitive_features: Any, pos_label: Any, c
     code = positive_code(labels, labels[1] if pos_label is None else pos_label)
     truth = codes == code
     _check_slices(truth, labels[code], labels[1 - code], attributes)
-    return Strata.of_scores(truth, logits, logistic_loss(truth, logits), attributes)
+    return Strata.of_scores(truth, logits - cut, logistic_loss(truth, logits), attributes)
 
 
 def _metrics(strata: Strata, sums: Sums, gaps: Mapping[str, Array]) -> dict[str, Array]:

@@ -116,7 +116,7 @@ class Strata:
 
     @classmethod
     def of_scores(cls, truth: Booleans, scores: Array, losses: Array, attributes: list[Attribute]) -> Strata:
-        """Count rows of a two-label model; a row is predicted positive if its score is above 0."""
+        """Count rows of a two-label model; a row is predicted positive if its score, less the cut, is above 0."""
         stratum, (label, *codes) = strata([truth.astype(np.int64), *(one.codes for one in attributes)])
         size = np.bincount(stratum)
         # Sorting by score makes resampling independent of the order of the rows, and puts rejected rows first.

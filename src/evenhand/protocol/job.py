@@ -162,6 +162,17 @@ def check_experimental(name: str, what: str, allowed: bool, how: str) -> None:
         raise InputError(f"{what} is experimental: {EXPERIMENTAL[name]}. To use it all the same, {how}")
 
 
+def _class_weight(given: Any) -> Literal["balanced"] | tuple[float, float] | None:
+    """Return class weights as a pair, negative class first; JSON has lists in place of tuples."""
+    if given is None or given == "balanced":
+        return given  # type: ignore[no-any-return]
+    if isinstance(given, (list, tuple)) and len(given) == 2 and all(is_number(one) and one > 0 for one in given):
+        return float(given[0]), float(given[1])
+    raise InputError(
+        f"class_weight is {given!r}; give 'balanced', or two positive numbers for the negative and positive class"
+    )
+
+
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
 
 
@@ -210,6 +221,11 @@ class Job:
         Across clients with masks: the fewest clients in every sum that the server can form from all it learns,
         differences of sums included. 1 accepts clients that drop out: a server that repeats a question without such a
         client learns its answer.
+    cut
+        Score above which a row is decided positive. Constraints bound rates of decisions at it.
+    class_weight
+        How much a row of the negative and of the positive class weighs in the mean loss; ``"balanced"`` gives both
+        classes the same total. Constraints and rates count people, and are not weighted. None weighs all rows alike.
     """
 
     solver: str = "auto"
@@ -228,6 +244,8 @@ class Job:
     weights: Weights = "shared"
     allow_experimental: bool = False
     least_summed: int = 2
+    cut: float = 0.0
+    class_weight: Literal["balanced"] | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -259,6 +277,9 @@ class Job:
             raise InputError(f"max_rounds is {self.max_rounds!r}; it must be at least 1")
         if not (is_number(self.tol) and self.tol >= 0):
             raise InputError(f"tol is {self.tol!r}; it must be zero or more")
+        if not is_number(self.cut):
+            raise InputError(f"cut is {self.cut!r}; it must be a finite number, the score to decide at")
+        object.__setattr__(self, "class_weight", _class_weight(self.class_weight))
         if not all(width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
 

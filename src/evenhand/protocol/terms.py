@@ -76,7 +76,7 @@ class Terms:
     @cached_property
     def inequalities(self) -> tuple[Inequality, ...]:
         """The inequalities, in the order that numbers them."""
-        return inequalities(self.job.constraints, self.groups)
+        return inequalities(self.job.constraints, self.groups, self.job.cut)
 
     @property
     def regulariser(self) -> float:
@@ -88,7 +88,7 @@ class Terms:
     @cached_property
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
-        apart = ("constraints", "options", "label_privacy", "weights", "allow_experimental")
+        apart = ("constraints", "options", "label_privacy", "weights", "allow_experimental", "cut", "class_weight")
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked = self.job.label_privacy
         return {
@@ -101,6 +101,8 @@ class Terms:
             **({} if asked is None else {"label_privacy": asked.to_plain()}),
             **({"weights": self.job.weights} if self.job.protection in ("dealer", "encrypted") else {}),
             **({"allow_experimental": True} if self.job.allow_experimental else {}),
+            **({"cut": self.job.cut} if self.job.cut else {}),
+            **({} if self.job.class_weight is None else {"class_weight": plain(self.job.class_weight)}),
         }
 
     @property
@@ -280,7 +282,7 @@ class HorizontalTerms(Terms):
     def inequalities_at(self, name: str) -> tuple[Inequality, ...]:
         """Return the inequalities with the bounds of this client or of the server, without missing slices."""
         asked = self.scope.constraints_of(name, self.job.constraints)
-        rows = self.inequalities if asked == self.job.constraints else inequalities(asked, self.groups)
+        rows = self.inequalities if asked == self.job.constraints else inequalities(asked, self.groups, self.job.cut)
         return tuple(row for place, row in enumerate(rows) if place not in self.left_out.get(name, ()))
 
     @property

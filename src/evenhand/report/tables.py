@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenhand.metrics.gaps import METRICS
+from evenhand.metrics.performance import PERFORMANCE
 from evenhand.printing import printable
 from evenhand.protocol.roles import Report
 from evenhand.protocol.transcript import Transcript
@@ -68,6 +69,49 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
         numbers = _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name))
         table.add_row(as_text(name), *numbers, METRICS[name].meaning if name in METRICS else "")
     return table
+
+
+def performance_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
+    """Return how scores rank and decide on these rows: for everybody, and for each group."""
+    found = result.get("performance", {}).get(rows, [])
+    if not found:
+        return []
+    at = f", decided at score {result['cut']['score']:.3f}" if "cut" in result else ""
+    whole = bare_table(f"ranking and decisions on {rows} rows{at}")
+    for column in ("metric", "value", "95 % interval"):
+        whole.add_column(column, no_wrap=True)
+    whole.add_column("meaning", overflow="fold")
+    for name, (value, low, high) in found[0]["metrics"].items():
+        interval = "" if low is None else f"{low:.4f} to {high:.4f}"
+        whole.add_row(name, _cell(value), interval, PERFORMANCE[name])
+    if len(found) == 1:
+        return [whole]
+    groups = bare_table("the same by group: value and half the width of its 95 % interval")
+    groups.add_column("group", overflow="fold")
+    groups.add_column("rows", justify="right", no_wrap=True)
+    for name in SHORT.values():
+        groups.add_column(name, justify="right", no_wrap=True)
+    for one in found[1:]:
+        cells = [_with_spread(one["metrics"][name]) for name in SHORT]
+        groups.add_row(as_text(f"{one['attribute']} {one['group']}"), f"{one['rows']:,}", *cells)
+    return [whole, groups]
+
+
+SHORT: Final = {
+    "base_rate": "base rate",
+    "selection_rate": "selected",
+    "recall": "recall",
+    "precision": "precision",
+    "AUC": "AUC",
+}
+"""Metrics of a group that fit into 80 columns, and what heads them."""
+
+
+def _with_spread(one: Sequence[float | None]) -> str:
+    value, low, high = one
+    if value is None:
+        return ""
+    return f"{value:.2f}" if low is None or high is None else f"{value:.2f}±{(high - low) / 2:.2f}"
 
 
 def constraints_table(result: Mapping[str, Any]) -> Table | None:

@@ -26,6 +26,8 @@ HEADLINES: Final[Mapping[State, str]] = {
 }
 """The states, worst first, in words."""
 _ORDER: Final = tuple(HEADLINES)
+FEW: Final = 5
+"""Nearly nobody: fewer than a fifth of as many rows as are positive. Nearly everybody: the same of negatives."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +107,47 @@ def _violated_left_out(result: Mapping[str, Any]) -> bool:
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[key] == other[key] for key in ("constraint", "measure", "asked"))
+
+
+# -- remarks, for the terminal and the page
+
+
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """Return what a reader should know before using the model: few or many selected, bounds exceeded."""
+    return [*selects_few(result), *beyond_bounds(result)]
+
+
+def selects_few(result: Mapping[str, Any]) -> list[str]:
+    """Remark on a cut at which nearly nobody or nearly everybody is selected, compared with the share of positives."""
+    parts = result.get("performance") or {}
+    part = "test" if "test" in parts else "train"
+    if not parts.get(part) or result.get("cut", {}).get("rule") == "rate":
+        return []
+    one = parts[part][0]
+    rows, positives, selected = one["rows"], one["positives"], one["selected"]
+    few, many = FEW * selected < positives, FEW * (rows - selected) < rows - positives
+    if not (few or many):
+        return []
+    who = "nearly nobody" if few else "nearly everybody"
+    where = "held-out" if part == "test" else "training"
+    return [
+        f"{who} is selected: {selected:,} of the {rows:,} {where} rows, where {positives:,} are positive; "
+        f'{one["hits"]:,} of these are found. Choose the cut with threshold in [job], such as "cost" or "recall"'
+    ]
+
+
+def beyond_bounds(result: Mapping[str, Any]) -> list[str]:
+    """Return a remark for each bound that the held-out rows exceed, and whether this may be chance."""
+    said = []
+    for one in result.get("constraints", {}).get("test", ()):
+        value, error = one["estimate"], one["standard_error"]
+        if value is None or value <= one["asked"]:
+            continue
+        line = (
+            f"{one['row']}: {value:.3f} on the held-out rows, above the bound of {one['asked']:g} ({one['constraint']})"
+        )
+        if error is not None:
+            chance = "this may be chance" if value - one["asked"] <= 2 * error else "this is unlikely to be chance"
+            line += f"; the standard error is {error:.3f}, so {chance}"
+        said.append(line)
+    return said

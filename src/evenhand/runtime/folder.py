@@ -294,6 +294,14 @@ class RunFolder:
             raise RunError(f"{self.path / _RESULT} does not name the labels; {RESTORE}")
         return labels
 
+    @property
+    def cut(self) -> float:
+        """The score above which a row is decided positive."""
+        cut = self.result.get("cut", {"score": 0.0})
+        if not isinstance(cut, dict) or not isinstance(cut.get("score"), (int, float)):
+            raise RunError(f"{self.path / _RESULT} does not name the cut; {RESTORE}")
+        return float(cut["score"])
+
     def clean(self) -> None:
         """Remove leftovers of killed processes: partial files and, if the run has finished, its checkpoints."""
         if self.finished:

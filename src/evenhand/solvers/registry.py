@@ -168,11 +168,24 @@ def check_job(
             f"solver {job.solver!r} does not support confidence; choose {choices}, or remove "
             "confidence from the constraint"
         )
+    if job.class_weight is not None:
+        _check_class_weight(job, split, solver)
     if split == "vertical":
         _check_vertical(job, solver)
     else:
         _check_horizontal(job, solver, scope, has_server, protected)
     return solver
+
+
+def _check_class_weight(job: Job, split: Split, solver: Solver[Any, Any]) -> None:
+    """Refuse class weights if the solver ignores them, or if labels are randomised or numbers."""
+    if split == "horizontal" or not solver.takes_weights:
+        raise InputError(
+            f"solver {job.solver!r} does not support class_weight; choose {able('vertical', 'takes_weights')} in a "
+            "vertical job, or move the threshold instead"
+        )
+    if job.label_privacy is not None or job.loss != "logistic":
+        raise InputError("class_weight needs the true labels of two classes, without label_privacy; remove one of them")
 
 
 def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:

@@ -56,6 +56,8 @@ class VerticalRun:
         Bounds that the training rows prove for new people, if a constraint has a confidence.
     label_privacy
         The privacy statement about the labels, if they were sent as randomised responses.
+    unseen_scores
+        Cross-fitted scores of the training rows, if the solver has them.
     """
 
     models: Mapping[str, Scorer]
@@ -67,6 +69,7 @@ class VerticalRun:
     statistics: Mapping[str, Any] = field(default_factory=dict)
     proofs: Sequence[Proof] = ()
     label_privacy: LabelStatement | None = None
+    unseen_scores: Array | None = None
 
     def as_start(self) -> Start:
         """Return the final weights and multipliers, to start another run from."""
@@ -130,6 +133,7 @@ def train_together(
         statistics=server.statistics(),
         proofs=server.proofs(),
         label_privacy=label_statement(terms, ends[SERVER].key),
+        unseen_scores=server.unseen_scores(),
     )
 
 

@@ -25,6 +25,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey, answers
+from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower
 from evenhand.protocol.terms import VerticalTerms, check_name
@@ -103,7 +104,23 @@ def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
     met = terms.inequalities, terms.groups, own.labels, frame
     if asked is not None:
         return debiased(*met, loss, asked.of_labels, asked.of_groups(terms.groups))
-    return Lagrangian(own.labels, bind_inequalities(*met, own.sample_weight), loss)
+    shares = class_shares(terms.job, own.labels, own.sample_weight)
+    return Lagrangian(own.labels, bind_inequalities(*met, own.sample_weight), loss, shares)
+
+
+def class_shares(job: Job, labels: Array, sample_weight: Array | None) -> Array | None:
+    """Return what each row weighs in the mean loss under class weights; None without them."""
+    if job.class_weight is None:
+        return None
+    people = np.ones(len(labels)) if sample_weight is None else sample_weight
+    positive = labels > 0
+    if job.class_weight == "balanced":
+        totals = float(people[~positive].sum()), float(people[positive].sum())
+        of_class = tuple(1.0 / total if total > 0 else 0.0 for total in totals)
+    else:
+        of_class = job.class_weight
+    weights = people * np.where(positive, of_class[1], of_class[0])
+    return np.asarray(weights / weights.sum())
 
 
 def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey | None) -> LabelledRows:

@@ -71,6 +71,8 @@ def is_convex(lagrangian: Lagrangian, multipliers: Array) -> bool:
         return False
     tilts = (multipliers[0] - multipliers[1]) @ rows.weights
     occurs = np.bincount(rows.stratum, minlength=len(tilts)) > 0
+    if isinstance(lagrangian.shares, np.ndarray):
+        return bool((lagrangian.shares + rows.weighted(tilts[rows.stratum]) >= 0.0).all())
     return bool((1.0 + rows.total_weight * tilts[occurs] >= 0.0).all())
 
 
@@ -188,6 +190,10 @@ class Server(Role):
             **self.distance(point)._asdict(),
         )
         self.done = True
+
+    def unseen_scores(self) -> Array | None:
+        """Return the training rows' scores by models that have not seen them; None if the solver has none."""
+        return None
 
     def statistics(self) -> dict[str, Any]:
         """Return further plain values for the run record."""

@@ -51,7 +51,7 @@ def measured(measure: Measure, scores: Tensor, labels: Tensor, classes: int | No
     if measure.name == "loss":
         return loss_value(scores, labels, classes)
     direction = -labels if measure.name == "error" else 1.0
-    return torch.sigmoid(direction * scores / measure.temperature)
+    return torch.sigmoid(direction * (scores - measure.cut) / measure.temperature)
 
 
 def measure_slope(measure: Measure, scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
@@ -59,7 +59,7 @@ def measure_slope(measure: Measure, scores: Tensor, labels: Tensor, classes: int
     if measure.name == "loss":
         return loss_slope(scores, labels, classes)
     direction = -labels if measure.name == "error" else torch.ones_like(labels)
-    rate = torch.sigmoid(direction * scores / measure.temperature)
+    rate = torch.sigmoid(direction * (scores - measure.cut) / measure.temperature)
     return rate * (1.0 - rate) * direction / measure.temperature
 
 

@@ -32,6 +32,7 @@ from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, st
 from evenhand.jobs.ledger import Ledger, data_name, run_name
 from evenhand.jobs.quality import run_result
 from evenhand.jobs.tables import Labels
+from evenhand.metrics.thresholds import Cut
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
 from evenhand.protocol.roles import SERVER
@@ -143,16 +144,20 @@ def _client(
     rows = table.rows
     assert rows is not None
     # No noise covers exact counts: a client that protects its updates keeps them at home.
-    measuring = MeasureClient(name, None if terms.protected else lambda model: _counts(rows, model))
+    measuring = MeasureClient(name, None if terms.protected else lambda model: _counts(rows, model, terms.job.cut))
     yield measuring
     require_unchanged({table.owner: table.seen})
     assert measuring.model is not None
-    quality = measured_quality(job, table.labels, {name: _counts(rows, measuring.model)}) if terms.protected else {}
+    quality = (
+        measured_quality(job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)})
+        if terms.protected
+        else {}
+    )
     return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, quality)
 
 
-def _counts(rows: EncodedRows, model: bytes) -> Summary:
-    return count_decisions(rows, scorer(_state(model))(rows.features))
+def _counts(rows: EncodedRows, model: bytes, cut: float) -> Summary:
+    return count_decisions(rows, scorer(_state(model))(rows.features), cut)
 
 
 def clients_server_program(
@@ -181,7 +186,8 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     assert isinstance(labels, Labels)
     scores = scores_of(counts, job) if counts else np.zeros(0)
     trained = job.to_job()
-    result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with)
+    cut = Cut(trained.cut, f"{job.job.to_threshold():g}")
+    result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with, cut)
     result["solver"] = trained.solver
     if counts:
         result |= measured_quality(job, labels, counts)

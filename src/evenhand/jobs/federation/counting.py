@@ -26,9 +26,9 @@ from evenhand.protocol.terms import plain
 _OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
 
 
-def count_decisions(rows: EncodedRows, scores: Array) -> Summary:
+def count_decisions(rows: EncodedRows, scores: Array, cut: float = 0.0) -> Summary:
     """Return a client's counts for its training and test rows: sign, groups, decision, rows, sum of losses."""
-    frame = pd.DataFrame({"sign": rows.labels, "positive": scores > 0})
+    frame = pd.DataFrame({"sign": rows.labels, "positive": scores > cut})
     groups: list[str] = []
     for name, column in () if rows.groups is None else rows.groups.items():
         frame[f"group {name}"] = [plain(value) for value in column]
@@ -52,12 +52,13 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str
     rows = {part: _quality_rows(job, labels, one) for part, one in parts.items()}
     scores = {part: one["score"].to_numpy() for part, one in parts.items()}
     constraints = constraints_over_all(job)
-    found = quality(rows, scores, constraints=constraints)
+    found = quality(rows, scores, constraints=constraints, cut=job.to_job().cut)
     for kind in ("intervals", "standard_errors", "bounds"):
         for one in found[kind].values():
             for name in _OF_LOSS:
                 one.pop(name, None)
     # The spread of the scores is unknown.
+    del found["performance"]
     for groups in found["groups"].values():
         for one in groups:
             del one["calibration"]
@@ -89,10 +90,11 @@ def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str) -> p
         return frame.assign(score=[])
     signs, n, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
     score: Array = -signs * np.log(np.maximum(np.expm1(losses / n), 1e-300))
-    # Losses with the same decision lie on one side of log 2. So does their mean, except for rounding in its last bit.
-    tiny = np.finfo(np.float64).tiny
+    # Losses with the same decision lie on one side of that at the cut. So does their mean, except for rounding.
+    cut = job.to_job().cut
+    above = np.nextafter(cut, np.inf) if cut else np.finfo(np.float64).tiny
     positive = frame["positive"].to_numpy(dtype=bool)
-    frame = frame.assign(score=np.where(positive, np.maximum(score, tiny), np.minimum(score, 0.0)))
+    frame = frame.assign(score=np.where(positive, np.maximum(score, above), np.minimum(score, cut)))
     return frame.iloc[np.repeat(np.arange(len(frame)), n.astype(int))].reset_index(drop=True)
 
 
@@ -107,6 +109,6 @@ def _of_client(job: HorizontalJobFile, counts: Mapping[str, Summary], name: str)
     for part in ("train", "test"):
         rows = _rows(job, {name: counts[name]}, part)
         if len(rows):
-            right = (rows["score"] > 0) == (rows["sign"] > 0)
+            right = (rows["score"] > job.to_job().cut) == (rows["sign"] > 0)
             found[part] = {"rows": len(rows), "accuracy": float(right.mean())}
     return found

@@ -93,7 +93,8 @@ def asking_program(
         yield scoring
         scores[first + asked.places] = joint_scores(scoring)
     told = [None if np.isnan(one) else float(one) for one in scores]
-    return {"scores": told, "labels": folder.labels}
+    used = {name: folder.result[name] for name in ("cut", "probability") if name in folder.result}
+    return {"scores": told, "labels": folder.labels, **used}
 
 
 def _servers_share(folder: RunFolder, name: str) -> WeightShare:

@@ -183,7 +183,7 @@ def server_program(
     attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
     terms, server, key, session = yield from alone(steps, training_runner(checkpoints), attempt)
     told, shares = (
-        ServersWord(certified(server.certificate), server.proofs(), server.statistics()),
+        ServersWord(certified(server.certificate), server.proofs(), server.statistics(), server.unseen_scores()),
         server.weight_shares,
     )
     trained = server.present().scores if shares and not terms.job.finishes else None
@@ -198,7 +198,7 @@ def server_program(
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
     if trained is not None:
         _check_same_scores(trained, of_parts["train"])
-    result = vertical_result(terms.job, told, of_parts, rows.measured, trained_with)
+    result = vertical_result(terms.job, told, of_parts, rows.measured, trained_with, job.job.to_threshold())
     if (stated := label_statement(terms, key)) is not None:
         result["privacy"] = {job.holder: stated.as_dict()}
     return result

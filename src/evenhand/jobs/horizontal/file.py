@@ -233,6 +233,8 @@ def _check_training(job: HorizontalJobFile) -> None:
     trained = job.to_job()
     if job.n_classes is not None and not HORIZONTAL[trained.solver].many_classes:
         raise JobError(f"data.label lists {job.n_classes} classes, but solver {trained.solver!r} supports only two")
+    if job.n_classes is not None and job.job.threshold != 0.5:
+        raise JobError(f"data.label lists {job.n_classes} classes; threshold is for two labels, so remove it")
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:

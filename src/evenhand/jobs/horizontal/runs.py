@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable, require_unchanged
-from evenhand.errors import DataError, MissingExtraError
+from evenhand.errors import DataError, EvenhandWarning, MissingExtraError
 from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.horizontal.file import HorizontalJobFile
@@ -26,8 +27,19 @@ from evenhand.jobs.horizontal.rows import (
     feature_columns,
     given_encoder,
 )
-from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_decisions, run_result
+from evenhand.jobs.quality import (
+    SEARCHES,
+    QualityRows,
+    check_measurable,
+    chosen_cut,
+    needs_search,
+    quality,
+    recalibrated,
+    right_decisions,
+    run_result,
+)
 from evenhand.jobs.tables import Classes, Labels, common_labels, parts_of
+from evenhand.metrics.thresholds import Cut
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import SharedLinear
 from evenhand.protocol.roles import SERVER, Report
@@ -122,7 +134,7 @@ class HorizontalTables:
 
 
 def load_horizontal_tables(
-    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
+    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None, cut: float | None = None
 ) -> HorizontalTables:
     """Read and check everything a job needs, and agree on the terms; train and write nothing.
 
@@ -130,17 +142,19 @@ def load_horizontal_tables(
     ----------
     transcript
         Records the messages; None creates a new one.
+    cut
+        Score at which constraints bound rates; None is the job's.
     """
-    tables = open_horizontal_tables(job, base, transcript)
+    tables = open_horizontal_tables(job, base, transcript, cut)
     tables.together.to_training()
     return tables
 
 
 def open_horizontal_tables(
-    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
+    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None, cut: float | None = None
 ) -> HorizontalTables:
     """Read all tables, before clients agree on terms."""
-    data, trained = job.data, job.to_job()
+    data, trained = job.data, job.to_job() if cut is None else job.to_job().resolved(cut=cut)
     tables = {one.name: ClientTable(one, one.name, f"client {one.name!r}", job, base) for one in job.client}
     server = ClientTable(job.server, SERVER_ROWS, "[server]", job, base) if job.server.has_rows else None
     everybody = [*tables.values(), *([] if server is None else [server])]
@@ -212,6 +226,7 @@ def run_horizontal_job(
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
     check_epsilon(job, tables.learned)
+    tables, cut = _with_cut(job, base, tables)
     with record_in(out, job_content(job), base, resume) as folder:
         run = train_together(
             tables.together,
@@ -225,9 +240,27 @@ def run_horizontal_job(
         if tables.encoder is not None:
             folder.write_model("encoder", tables.encoder.to_state())
         folder.write_model("weights", state)
-        result = _result(job, run, tables, scorer(state))
+        result = _result(job, run, tables, scorer(state), cut)
         folder.finish(result)
     return FinishedHorizontalRun(run, folder, result)
+
+
+def _with_cut(job: HorizontalJobFile, base: Path, tables: HorizontalTables) -> tuple[HorizontalTables, Cut | None]:
+    """Find the cut by earlier runs if constraints bound rates at it; return the tables of a run at that cut."""
+    threshold, cut = job.job.to_threshold(), None
+    if not needs_search(threshold, tables.together.to_training()[SERVER].terms.inequalities):
+        return tables, None
+    for _ in range(SEARCHES):
+        with warnings.catch_warnings():
+            # The run that counts says it again.
+            warnings.simplefilter("ignore", EvenhandWarning)
+            run = train_together(tables.together)
+            score = scorer(model_state(job, run.terms.shape, run.model, run.weights, run.statistics))
+            everybody = tables.pooled({name: score(rows.features) for name, rows in tables.clients.items()})
+            scores = {part: everybody[rows] for part, rows in tables.parts().items()}
+            cut = chosen_cut(threshold, tables.labelled(), scores, None)
+            tables = load_horizontal_tables(job, base, cut=cut.score)
+    return tables, cut
 
 
 # -- quality
@@ -251,17 +284,20 @@ def _result(
     run: HorizontalRun,
     tables: HorizontalTables,
     score: Callable[[Any], Array],
+    cut: Cut | None,
 ) -> dict[str, Any]:
     of_clients = {name: score(rows.features) for name, rows in tables.clients.items()}
     everybody, labelled = tables.pooled(of_clients), tables.labelled()
     scores = {part: everybody[rows] for part, rows in tables.parts().items()}
+    cut = chosen_cut(job.job.to_threshold(), labelled, scores, None) if cut is None else cut
     result: dict[str, Any] = {
-        **run_result(job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript),
+        **run_result(job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript, cut),
         "solver": job.to_job().solver,
         **({"statistics": dict(run.record)} if run.record else {}),
-        **quality(labelled, scores, constraints=constraints_over_all(job)),
+        **quality(labelled, scores, constraints=constraints_over_all(job), cut=cut.score),
+        **recalibrated(job.to_job(), labelled, scores, None),
         "clients": {
-            name: _of_client(rows, QualityRows(rows.labels, names=tables.labels), of_clients[name])
+            name: _of_client(rows, QualityRows(rows.labels, names=tables.labels), of_clients[name], cut.score)
             for name, rows in tables.clients.items()
         },
     }
@@ -291,9 +327,9 @@ def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
     return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
 
 
-def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array) -> dict[str, Any]:
+def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array, cut: float) -> dict[str, Any]:
     """Return a client's number of rows, and the model's accuracy on them."""
-    right = right_decisions(labelled, scores)
+    right = right_decisions(labelled, scores, cut)
     parts = {"train": ~rows.test, "test": rows.test}
     return {
         name: {"rows": int(inside.sum()), "accuracy": float(right[inside].mean())}

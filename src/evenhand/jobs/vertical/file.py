@@ -39,6 +39,17 @@ class LabelPrivacySection(Strict):
     finish: bool = key("Whether the label holder refits its own weights to the true labels at the end.", True, False)
 
 
+class ClassWeightSection(Strict):
+    """`class_weight = { positive = 5 }`: how much a row of each class weighs in the mean loss."""
+
+    negative: float = key("Weight of a row with the negative label.", 1.0, 1.0)
+    positive: float = key("Weight of a row with the positive label.", 5.0, 1.0)
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        return self.negative, self.positive
+
+
 class VerticalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
@@ -76,6 +87,11 @@ class VerticalJobSection(TrainingSection):
         "party",
         "shared",
     )
+    class_weight: Literal["balanced"] | ClassWeightSection | None = key(
+        "How much rows of each class weigh in the mean loss: `balanced`, or two numbers. Constraints count people.",
+        {"positive": 5.0},
+        None,
+    )
     label_privacy: LabelPrivacySection | None = None
 
     @property
@@ -94,6 +110,9 @@ class VerticalJobSection(TrainingSection):
             max_rounds=self.max_rounds,
             label_privacy=None if asked is None else asked.model_dump(),
             weights=self.weights,
+            class_weight=self.class_weight.pair
+            if isinstance(self.class_weight, ClassWeightSection)
+            else self.class_weight,
             **to_model(self.model, "vertical").job_fields,
         )
         return resolve(job, self.tol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,22 @@ from evenhand.data.tables.party_tables import (
     require_unchanged,
     with_one_kind_of_ids,
 )
-from evenhand.errors import DataError
+from evenhand.errors import DataError, EvenhandWarning
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
-from evenhand.jobs.quality import QualityRows, check_measurable, quality, run_result
+from evenhand.jobs.quality import (
+    SEARCHES,
+    QualityRows,
+    check_measurable,
+    chosen_cut,
+    needs_search,
+    quality,
+    recalibrated,
+    run_result,
+)
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
+from evenhand.metrics.thresholds import Cut, Threshold
 from evenhand.models.base import Scorer
 from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
@@ -129,15 +140,19 @@ class _RowsHere(TableRows):
         return _in_words_of_a_job(named_problem(ids, self._section.ids, problem))
 
 
-def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcript | None = None) -> VerticalTables:
+def load_vertical_tables(
+    job: VerticalJobFile, base: Path, transcript: Transcript | None = None, cut: float | None = None
+) -> VerticalTables:
     """Read and check everything a job needs, before anything is trained or written.
 
     Parameters
     ----------
     transcript
         Records the messages; None creates a new one.
+    cut
+        Score at which constraints bound rates; None is the job's.
     """
-    trained, holder = job.to_job(), job.label_party.name
+    trained, holder = job.to_job() if cut is None else job.to_job().resolved(cut=cut), job.label_party.name
     rows = {party.name: _RowsHere(party, job.job, base, trained) for party in job.party}
     for one in rows.values():
         one.everybody = rows
@@ -196,6 +211,7 @@ def run_vertical_job(
     check_place(out, resume)
     tables = load_vertical_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
+    tables, cut = _with_cut(job, base, tables)
     with record_in(out, job_content(job), base, resume) as folder:
         run = train_together(
             tables.together,
@@ -208,7 +224,7 @@ def run_vertical_job(
         require_unchanged(tables.seen)
         for name, model in run.models.items():
             write_party(folder, name, tables.encoders[name], model)
-        result = _result(run, tables)
+        result = _result(run, tables, job.job.to_threshold(), cut)
         if run.label_privacy is not None:
             result["privacy"] = {tables.holder: run.label_privacy.as_dict()}
         folder.finish(result)
@@ -225,11 +241,30 @@ def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scor
             folder.write_trees(name, "splits", model.splits_text)
 
 
-def _result(run: VerticalRun, tables: VerticalTables) -> dict[str, Any]:
+def _with_cut(job: VerticalJobFile, base: Path, tables: VerticalTables) -> tuple[VerticalTables, Cut | None]:
+    """Find the cut by earlier runs if constraints bound rates at it; return the tables of a run at that cut."""
+    threshold, cut = job.job.to_threshold(), None
+    if not needs_search(threshold, tables.terms.inequalities):
+        return tables, None
+    for _ in range(SEARCHES):
+        with warnings.catch_warnings():
+            # The run that counts says it again.
+            warnings.simplefilter("ignore", EvenhandWarning)
+            run = train_together(tables.together, runtime=job.job.runtime)
+            cut = chosen_cut(threshold, tables.labelled(), _of_parts(run, tables), run.unseen_scores)
+            tables = load_vertical_tables(job, base, cut=cut.score)
+    return tables, cut
+
+
+def _of_parts(run: VerticalRun, tables: VerticalTables) -> dict[str, Array]:
     scores = joint_scores(run.models, tables.matrices)
-    of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
-    told = ServersWord(run.certificate, run.proofs, run.statistics)
-    return vertical_result(tables.terms.job, told, of_parts, tables.labelled(), run.transcript)
+    return {name: scores[rows] for name, rows in tables.parts().items()}
+
+
+def _result(run: VerticalRun, tables: VerticalTables, threshold: float | Threshold, cut: Cut | None) -> dict[str, Any]:
+    told = ServersWord(run.certificate, run.proofs, run.statistics, run.unseen_scores)
+    of_parts = _of_parts(run, tables)
+    return vertical_result(tables.terms.job, told, of_parts, tables.labelled(), run.transcript, threshold, cut)
 
 
 class ServersWord(NamedTuple):
@@ -238,6 +273,7 @@ class ServersWord(NamedTuple):
     certificate: Certificate
     proofs: Sequence[Proof]
     statistics: Mapping[str, Any]
+    unseen_scores: Array | None
 
 
 def vertical_result(
@@ -246,11 +282,21 @@ def vertical_result(
     scores: Mapping[str, Array],
     rows: Mapping[str, QualityRows],
     transcript: Transcript,
+    threshold: float | Threshold,
+    cut: Cut | None = None,
 ) -> dict[str, Any]:
-    """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
+    """Return the content of `result.json` for a vertical run; scores and rows are by part of the data.
+
+    Parameters
+    ----------
+    cut
+        The cut that constraints on rates were trained for; None chooses it now.
+    """
     labels = rows["train"].names
+    cut = chosen_cut(threshold, rows, scores, told.unseen_scores) if cut is None else cut
     return {
-        **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript),
-        **quality(rows, scores, constraints=job.constraints),
+        **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript, cut),
+        **quality(rows, scores, constraints=job.constraints, cut=cut.score),
+        **recalibrated(job, rows, scores, told.unseen_scores),
         "statistics": dict(told.statistics),
     }

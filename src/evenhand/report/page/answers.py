@@ -12,7 +12,7 @@ from evenhand.report.frontier import LABELS
 from evenhand.report.page.charts import number, plane_chart
 from evenhand.report.page.markup import Markup, joined, section, table, tag
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, Judgement, holds, in_short, judged_left_out, verdicts, worst
+from evenhand.report.verdicts import HEADLINES, Judgement, holds, in_short, judged_left_out, remarks, verdicts, worst
 
 MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
 PARTS: Final = {"train": "training", "test": "held-out"}
@@ -49,6 +49,7 @@ def answer(record: RunRecord) -> Markup:
                 " The run reached its round limit or stopped early: a longer run may give another model.",
             )
         )
+    lines += [tag("p", f"{one[0].upper()}{one[1:]}.") for one in remarks(record.result)]
     state = worst(found)
     return tag("div", *lines, _accuracy(record), klass=f"answer {_COLOURS[state] if converged else 'missed'}")
 

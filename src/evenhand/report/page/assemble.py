@@ -13,7 +13,7 @@ from evenhand.report.page.exchange import exchange
 from evenhand.report.page.leaks import leaks
 from evenhand.report.page.markup import Markup, joined, section, tag, void
 from evenhand.report.page.particulars import card, particulars, weights
-from evenhand.report.page.people import people
+from evenhand.report.page.people import people, performance
 from evenhand.report.page.rounds import rounds
 from evenhand.report.record import RunRecord
 from evenhand.runtime.files import write_bytes
@@ -76,7 +76,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 def _run(record: RunRecord, place: int, several: bool) -> Markup:
     own: tuple[Callable[[RunRecord, str], Markup], ...]
     if record.finished:
-        own, first = (people, rounds, exchange, leaks, weights, particulars, card), answer(record)
+        own, first = (performance, people, rounds, exchange, leaks, weights, particulars, card), answer(record)
         title = "Result"
     else:
         own, first, title = (rounds, exchange, particulars), under_way(record), "Running"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from evenhand.metrics.performance import PERFORMANCE, wilson
 from evenhand.report.page.answers import PARTS, part_shown
 from evenhand.report.page.charts import Interval, interval_chart, line_chart, number
 from evenhand.report.page.markup import Markup, joined, section, table, tag
@@ -39,15 +40,50 @@ def _rows(one: Counts) -> int:
     return sum(int(one[name]) for name in names)
 
 
-def wilson(count: int, out_of: int) -> tuple[float | None, float, float]:
-    """Return a share and its 95 % Wilson interval, which is valid for small counts too (Wilson, 1927)."""
-    if out_of == 0:
-        return None, 0.0, 0.0
-    z2, share = 1.96**2, count / out_of
-    middle = (share + z2 / (2 * out_of)) / (1 + z2 / out_of)
-    half = 1.96 * np.sqrt(share * (1 - share) / out_of + z2 / (4 * out_of**2)) / (1 + z2 / out_of)
-    # Rounding may put a share of 0 or 1 outside the interval.
-    return share, float(min(middle - half, share)), float(max(middle + half, share))
+def performance(record: RunRecord, identifier: str) -> Markup:
+    """Return the section about ranking and decisions: for everybody, and for each group."""
+    part = part_shown(record)
+    found = record.result.get("performance", {}).get(part, [])
+    if not found:
+        return Markup("")
+    names = ["everybody", *(f"{one['attribute']} {one['group']}" for one in found[1:])]
+    columns = ["metric", *(f"{name} ({one['rows']:,})" for name, one in zip(names, found, strict=True))]
+    rows = [[name, *(_estimate(one["metrics"][name]) for one in found)] for name in PERFORMANCE]
+    meaning = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in PERFORMANCE.items())
+    return section(
+        identifier,
+        f"Ranking and decisions on {PARTS[part]} rows",
+        tag("p", cut_sentence(record.result)),
+        table(columns, rows, caption="Values with 95 % intervals", numbers=range(1, len(columns))),
+        tag("details", tag("summary", "What these mean"), tag("dl", meaning)),
+        level=3,
+    )
+
+
+def _estimate(one: Sequence[float | None]) -> tuple[str, float] | str:
+    value, low, high = one
+    if value is None:
+        return ""
+    return (f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"), value
+
+
+def cut_sentence(result: Mapping[str, Any]) -> str:
+    """Say where decisions are cut, by which rule, and whether probabilities are recalibrated."""
+    words = []
+    if cut := result.get("cut"):
+        by = f"probability {cut['rule']}" if cut["chosen_on"] is None else f"rule {cut['rule']} on {cut['chosen_on']}"
+        words.append(f"Rows with a score above {cut['score']:.3f} are selected ({by}); rates are those at this cut.")
+    if given := result.get("probability"):
+        words.append(
+            f"Probabilities are recalibrated on {given['fitted_on']}: log-odds {given['slope']:.3f} · score "
+            f"{given['intercept']:+.3f}. Decisions do not depend on it."
+        )
+    return " ".join(words)
+
+
+def _interval(count: int, out_of: int) -> tuple[float | None, float, float]:
+    share, low, high = wilson(count, out_of)
+    return share, low or 0.0, high or 0.0
 
 
 def people(record: RunRecord, identifier: str) -> Markup:
@@ -61,7 +97,7 @@ def people(record: RunRecord, identifier: str) -> Markup:
         interval_chart(
             f"{name.capitalize()}, {among}, by {attribute}",
             [
-                Interval(f"{one['group']} ({_rows(one):,})", *wilson(*rate(one)), group=place)
+                Interval(f"{one['group']} ({_rows(one):,})", *_interval(*rate(one)), group=place)
                 for place, one in enumerate(_of(groups, attribute))
             ],
             x_label="share",

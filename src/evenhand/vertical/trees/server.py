@@ -407,6 +407,9 @@ class TreesServer(Server):
         """Return the mean training loss. Shrinkage restrains leaf values in each round; there is no regulariser."""
         return point.loss
 
+    def unseen_scores(self) -> Array | None:
+        return self.held_out if self.folds > 1 else None
+
     def statistics(self) -> dict[str, Any]:
         return {
             "ended by": self.ended,

@@ -269,7 +269,7 @@ def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> T
         lagrangian.constraints.stratum[order],
         stratum_tilts(lagrangian, weighting),
         np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64),
-        np.array([measure.temperature for measure in measures], dtype=np.float64),
+        np.array([(one.temperature, one.cut) for one in measures], dtype=np.float64).reshape(-1, 2),
     )
 
 

@@ -82,8 +82,9 @@ def sigmoid(value: float) -> float:
 def theta(loss: int, score: float, label: float, stratum: int, tilts: Any, measures: Any, temperatures: Any) -> float:
     """Return ϑ = ∂L/∂(wᵀx_i): n times the row's part of the Lagrangian's derivative.
 
-    `tilts[cell, k]` is n times what the multipliers add to the weight of a row of this stratum in the k-th measure.
-    Without constraints there is no measure, and ϑ is that of the paper.
+    `tilts[cell, k]` is n times what the multipliers add to the weight of a row of this stratum in the k-th measure;
+    `temperatures[k]` is the measure's temperature and cut. Without constraints there is no measure, and ϑ is that of
+    the paper.
     """
     slope = score - label if loss == SQUARED else -label * sigmoid(-label * score)
     total = slope
@@ -93,8 +94,8 @@ def theta(loss: int, score: float, label: float, stratum: int, tilts: Any, measu
                 total += tilts[stratum, k] * slope
             else:
                 direction = -label if measures[k] == ERROR else 1.0
-                rate = sigmoid(direction * score / temperatures[k])
-                total += tilts[stratum, k] * rate * (1.0 - rate) * direction / temperatures[k]
+                rate = sigmoid(direction * (score - temperatures[k, 1]) / temperatures[k, 0])
+                total += tilts[stratum, k] * rate * (1.0 - rate) * direction / temperatures[k, 0]
     return total
 
 

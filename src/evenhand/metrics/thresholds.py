@@ -1,0 +1,135 @@
+"""Choose the cut: the score above which a row is decided positive.
+
+A model gives scores; somebody has to decide from which score on a row is selected. A rule says what matters: the share
+of correct decisions, the cost of mistakes, how many rows can be selected, or which recall or precision is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError
+from evenhand.printing import is_number, quoted
+
+RuleName = Literal["accuracy", "cost", "rate", "recall", "precision"]
+RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A rule that chooses the cut from scores and labels.
+
+    Parameters
+    ----------
+    rule
+        ``"accuracy"``: most correct decisions. ``"cost"``: smallest total cost. ``"rate"``: most rows within
+        `capacity`. ``"recall"``: fewest rows that reach `target`. ``"precision"``: most rows that reach `target`.
+    missed, false_alarm
+        With ``"cost"``: cost of a positive row that is not selected, and of a negative row that is.
+    capacity
+        With ``"rate"``: share of rows that can be selected.
+    target
+        With ``"recall"`` and ``"precision"``: the value to reach.
+    """
+
+    rule: RuleName
+    missed: float | None = None
+    false_alarm: float | None = None
+    capacity: float | None = None
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, str) or self.rule not in RULES:
+            known = ", ".join(map(repr, RULES))
+            raise InputError(f"threshold is {quoted(self.rule)}; give a number between 0 and 1, or one of {known}")
+        wanted = {
+            "cost": ("missed", "false_alarm"),
+            "rate": ("capacity",),
+            "recall": ("target",),
+            "precision": ("target",),
+        }.get(self.rule, ())
+        for name in ("missed", "false_alarm", "capacity", "target"):
+            value = getattr(self, name)
+            if name not in wanted and value is not None:
+                raise InputError(f"threshold {self.rule!r} does not use {name}; remove it")
+            if name not in wanted:
+                continue
+            if value is None:
+                raise InputError(f"threshold {self.rule!r} needs {name}; give a number")
+            if not (is_number(value) and value > 0):
+                raise InputError(f"{name} is {quoted(value)}; it must be a positive number")
+            if name in ("capacity", "target") and value > 1:
+                raise InputError(f"{name} is {quoted(value)}; it is a share, so it must be at most 1")
+
+    def choose(self, signs: Array, scores: Array) -> float:
+        """Return the cut for rows with labels ±1; it lies between two scores, so that no row is at it."""
+        order = np.argsort(-scores, kind="stable")
+        ranked, positive = scores[order], signs[order] > 0
+        # After this many rows the score changes: only there can a cut be.
+        ends = np.append(np.flatnonzero(np.diff(ranked) != 0.0) + 1, len(ranked))
+        hits = np.concatenate([[0], np.cumsum(positive)[ends - 1]])
+        selected = np.concatenate([[0], ends])
+        above = np.concatenate([[ranked[0] + 1.0], ranked[ends - 1]])
+        below = np.append(ranked[ends[:-1]], ranked[-1] - 1.0)
+        cuts = (above + np.concatenate([[ranked[0]], below])) / 2.0
+        return float(cuts[self._place(hits, selected, cuts)])
+
+    def _place(self, hits: Array, selected: Array, cuts: Array) -> int:
+        positives, rows = int(hits[-1]), int(selected[-1])
+        if self.rule == "rate":
+            assert self.capacity is not None
+            return int(np.flatnonzero(selected <= self.capacity * rows + 1e-9)[-1])
+        if self.rule == "recall":
+            assert self.target is not None
+            return int(np.flatnonzero(hits >= self.target * positives - 1e-9)[0])
+        if self.rule == "precision":
+            assert self.target is not None
+            precision = hits / np.maximum(selected, 1)
+            reached = np.flatnonzero(precision >= self.target - 1e-12)
+            return int(reached[-1] if len(reached) else np.argmax(precision))
+        missed, false_alarm = self.missed or 1.0, self.false_alarm or 1.0
+        cost = missed * (positives - hits) + false_alarm * (selected - hits)
+        best = np.flatnonzero(cost <= cost.min() + 1e-9)
+        # Of equal cuts, take the one nearest to that of calibrated scores.
+        return int(best[np.argmin(np.abs(cuts[best] - np.log(false_alarm / missed)))])
+
+
+class Cut(NamedTuple):
+    """The cut of a model.
+
+    Attributes
+    ----------
+    score
+        Rows with a larger score are decided positive.
+    rule
+        The number or rule that was asked for.
+    chosen_on
+        The rows whose scores it was chosen on; None if it was given as a number.
+    """
+
+    score: float = 0.0
+    rule: str = "0.5"
+    chosen_on: str | None = None
+
+
+def as_threshold(given: Any) -> float | Threshold:
+    """Return a probability, or a rule; a rule's name alone is a rule without numbers."""
+    if isinstance(given, Threshold):
+        return given
+    if isinstance(given, str):
+        return Threshold(given)  # type: ignore[arg-type]
+    if not is_number(given) or not 0 < given < 1:
+        known = ", ".join(map(repr, RULES))
+        raise InputError(f"threshold is {quoted(given)}; give a number between 0 and 1, or one of {known}")
+    return float(given)
+
+
+def fixed_cut(threshold: float | Threshold) -> float:
+    """Return the score of a probability; a rule starts at the score of calibrated probabilities."""
+    if isinstance(threshold, Threshold):
+        return float(np.log((threshold.false_alarm or 1.0) / (threshold.missed or 1.0)))
+    return float(np.log(threshold / (1.0 - threshold)))
