@@ -157,7 +157,7 @@ def noise(console: Console, source: Path | None) -> None:
     for place, name in enumerate(("Xᵀb", "H⁻¹b", "Xb")):
         found = []
         for party in parties:
-            packing = product_packings(party.columns, party.grid.rows, party.trail.bands, False)[place]
+            packing = product_packings(party.columns, party.grid.rows, party.bands, False)[place]
             matrix = (party.words, party.matrix, party.words.T)[place]
             found.append((packing.noise_bits(matrix), party.columns, packing.chunks, packing.groups))
         bits, columns, asked, answered = max(found)

@@ -13,7 +13,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joined_model
 from evenhand.models.weight_share import split_weights
 from evenhand.privacy.fixed_point import decode, encode
-from evenhand.privacy.fixed_products import DIRECTION_BITS, FINAL_BITS, cut, weight_share
+from evenhand.privacy.fixed_products import DIRECTION_BITS, FINAL_BITS, cut, limb_factors, weight_share
 from evenhand.privacy.pairwise import stream
 
 pytest.importorskip("nacl")
@@ -37,7 +37,9 @@ def test_final_weights_are_the_sum_of_directions_whoever_holds_which_share(seed:
     directions, factors = rng.normal(size=(12, 7)), rng.normal(size=12)
     words = encode(directions, DIRECTION_BITS)
     own = stream(bytes([seed]) * 32, "own", words.size).reshape(words.shape)
-    shares = weight_share(own, factors, first=True) + weight_share(words - own, factors, first=False)
+    limbs = limb_factors(factors)
+    first, second = (np.matmul(limbs, one) for one in (own, words - own))
+    shares = weight_share(first, first=True) + weight_share(second, first=False)
     np.testing.assert_allclose(decode(shares, FINAL_BITS), factors @ directions, atol=1e-6)
 
 

@@ -260,7 +260,8 @@ def _random_lines(message: Message, tag: int) -> list[bytes]:
     """Return each polynomial and each vector of a message, unless another attempt wrote it."""
     if "polynomials" not in message.body or int(message.body.get("session", tag)) != tag:
         return []
-    vectors = [message[name].tobytes() for name in ("key", "seed", "nu", "shares", "places") if name in message.body]
+    names = ("key", "seed", "nu", "pull", "shares", "places")
+    vectors = [message[name].tobytes() for name in names if name in message.body and message[name].size]
     return [*(one.tobytes() for one in message["polynomials"]), *vectors]
 
 

@@ -42,7 +42,7 @@ def heard(made: dict[str, Role]) -> list[Message]:
 
 
 def words(messages: list[Message]) -> Any:
-    return np.concatenate([one[key].ravel() for one in messages for key in ("nu", "shares")]).view(np.uint8)
+    return np.concatenate([one[key].ravel() for one in messages for key in ("nu", "pull", "shares")]).view(np.uint8)
 
 
 @pytest.mark.parametrize("flipped", [False, True])
@@ -50,14 +50,14 @@ def test_what_a_passive_party_gets_is_uniform_whatever_the_labels_are(flipped: b
     """Subset sums and differences of runs need X_kᵀν. No message holds it, and no layer opens it for a party."""
     messages = heard(roles(-PROBLEM.labels if flipped else PROBLEM.labels))
     told = [one for one in messages if one.receiver in ("p1", "p2")]
-    assert {one.kind for one in told} <= {"hidden-derivative", "coefficients", "go-back", "training-ended"}
+    assert {one.kind for one in told} == {"hidden-derivative", "hidden-coefficients"}
     # ν is behind the same words for both parties, which count once.
     found = words([one for one in told if one.kind == "hidden-derivative" and one.receiver == "p1"])
     assert chisquare(np.bincount(found, minlength=256)).pvalue > 1e-6
 
 
 def test_nobody_opens_weights_unless_the_terms_say_so() -> None:
-    """A direction is −H⁻¹ of the slope, and the party knows H. Weights are directions times public coefficients."""
+    """A direction is −H⁻¹ of the slope, and the party knows H. Weights are directions times coefficients."""
     assert not [one for one in heard(roles()) if one.kind == "weight-share"]
     told = [one for one in heard(roles(weights="party")) if one.receiver == "p1" and one.kind == "weight-share"]
     assert len(told) == 1

@@ -233,15 +233,17 @@ def test_what_leaves_a_passive_party_and_what_reaches_it(level: str) -> None:
     passive = {"p1", "p2"}
     sent = [one for one in messages if one.sender in passive]
     own = {
-        "dealer": ("joining", "hidden-columns", "hidden-shares"),
-        "encrypted": ("column-count", "encrypted-products", "encrypted-inner-products"),
+        "dealer": ("joining", "hidden-columns", "hidden-shares", "share-kept"),
+        "encrypted": ("column-count", "encrypted-products", "encrypted-inner-products", "encrypted-share"),
     }
     assert {one.kind for one in sent} <= {"masked", "public-key", *own.get(level, ())}
     told = {one.kind for one in messages if one.receiver in passive}
-    assert ("derivative" in told) == (level == "masked")
+    assert ("derivative" in told) == ("coefficients" in told) == (level == "masked")
     hidden = [one["words"] for one in sent if one.kind in ("masked", "hidden-columns", "hidden-shares")]
     told_words = [one for one in messages if one.kind in ("hidden-derivative", "blinded-derivative")]
-    hidden += [one["nu"] for one in told_words if one.receiver == "p1"] + [one["shares"] for one in told_words]
+    hidden += [one[key] for one in told_words if one.receiver == "p1" for key in ("nu", "pull")]
+    hidden += [one["shares"] for one in told_words]
+    hidden += [one["words"] for one in messages if one.kind == "hidden-coefficients" and one.receiver == "p1"]
     for one in messages:
         hidden += [one[key] for key in ("slopes", "directions", "scores", "products") if one.kind == "corrections"]
     words = np.concatenate([one.ravel() for one in hidden]).view(np.uint8)

@@ -142,7 +142,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken",
     _KEYS: "public-key, public-keys, joining, column-count",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
-    "next-triple, audited, score-triple, training-ended, fairness, difference, share",
+    "next-triple, audited, score-triple, share-kept, fairness, difference, share",
     _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
     "sqp leave out, trees count, trees splits, trees values, trees finish",
     _COUNTS: "summary, sums, rates, counts-by-group, prox-al summands, sqp left out, trees histograms, trees leaf sums",
@@ -152,7 +152,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     "its words are uniform to a receiver without the dealer's or the party's secret, and no attack combines them": (
         "corrections, hidden-shares, hidden-weights, audit, masked-scores, opened-shares, unmask"
     ),
-    _ENCRYPTED: "sealed, encrypted-words, encrypted-weights",
+    _ENCRYPTED: "sealed, encrypted-words, encrypted-coefficients, encrypted-weights",
 }
 NOT_TRIED: Final[Mapping[str, str]] = {
     kind: reason for reason, kinds in _NOT_TRIED.items() for kind in kinds.split(", ")

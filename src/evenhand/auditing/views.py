@@ -62,14 +62,16 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.MASKED.kind: {"words": "words"},
     protected.MASKED_PARTIAL_SCORES.kind: {"words": "words"},
     protected.HIDDEN_COLUMNS.kind: {"words": "words"},
-    protected.HIDDEN_DERIVATIVE.kind: {"nu": "words"},
-    protected.BLINDED_DERIVATIVE.kind: {"nu": "words"},
+    protected.HIDDEN_DERIVATIVE.kind: {"nu": "words", "pull": "step"},
+    protected.HIDDEN_COEFFICIENTS.kind: {"words": "step"},
+    protected.BLINDED_DERIVATIVE.kind: {"nu": "words", "pull": "step"},
     protected.HIDDEN_ROWS.kind: {"words": "words"},
     protected.SCORE_CORRECTIONS.kind: {"words": "words"},
     vfb2.MASKED_TOTALS.kind: {"sum": "words"},
     protected.WEIGHT_SHARE.kind: {"words": "gradient"},
     protected.ENCRYPTED_PRODUCTS.kind: {"places": "ciphertext"},
     protected.ENCRYPTED_INNER_PRODUCTS.kind: {"places": "ciphertext"},
+    protected.ENCRYPTED_SHARE.kind: {"places": "ciphertext"},
     protected.ENCRYPTED_SCORES.kind: {"places": "ciphertext"},
     linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
 }
@@ -296,18 +298,15 @@ class View:
     def gradients(self) -> list[tuple[str, Array]]:
         """X_kᵀν before the first step as final weights imply it, and the owner of the columns.
 
-        On shared weights a party learns its weights at the end, and the coefficients of all steps. After a single step,
-        its weights are a known matrix times this gradient.
+        On shared weights with ``weights = "party"`` a party learns its weights at the end. After a single step, they
+        are a known matrix times this gradient, if somebody tells the party the step's coefficients.
         """
         found: list[tuple[str, Array]] = []
         for name in sorted(self.members & self.scene.weights.keys()):
             told = [one for one in self.mail if one.receiver == name]
             steps = [one for one in told if one.kind == linear.COEFFICIENTS.kind and one["coefficients"].any()]
             if len(steps) == 1 and any(one.kind == protected.WEIGHT_SHARE.kind for one in told):
-                kinds = (protected.HIDDEN_DERIVATIVE.kind, protected.BLINDED_DERIVATIVE.kind)
-                asked = next(one for one in told if one.kind in kinds)
-                longer = 2.0 ** (asked.integer("lengthen") - asked.integer("scale"))
-                step = longer * one_step(self.scene.terms, self.scene.columns[name], steps[0]["coefficients"])
+                step = one_step(self.scene.terms, self.scene.columns[name], steps[0]["coefficients"])
                 implied = np.linalg.lstsq(step, self.scene.weights[name], rcond=None)[0]
                 found.append((name, -np.asarray(implied, dtype=np.float64)))
         return found

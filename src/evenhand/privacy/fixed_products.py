@@ -5,7 +5,7 @@ public integers are local.
 
 Columns have `column_bits` binary places and n·ν has `nu_bits`. Both follow from the number of rows, so that no sum can
 wrap round. Columns may have a mean size of `MOST_MEAN`, and entries of n·ν a size of `MOST_NU`; a larger ν is scaled
-down by a public power of two.
+down by a power of two that only the server knows.
 
 `cut` drops binary places of shares, each holder on its own. The result is off by at most one unit. With probability
 |v| / 2⁶³ it is off by 2⁶⁴ / 2^places instead, which is far out of range: the opened sum shows it (`in_range`), and the
@@ -34,7 +34,7 @@ MOST_NUMBERS: Final = 2**27
 MOST_COLUMN_BITS: Final = 17
 """Most binary places of columns. Rounding changes a score by a few millionths."""
 SLOPE_BITS: Final = 27
-"""Binary places of slopes X_kᵀν + μθ, in units of the public power of two of ν. A squared norm may reach 32."""
+"""Binary places of slopes X_kᵀν + μθ, in units of the power of two of ν. A squared norm may reach 256."""
 MATRIX_BITS: Final = 18
 """Binary places of the party's matrix that turns a slope into a direction."""
 DIRECTION_BITS: Final = 24
@@ -42,8 +42,8 @@ DIRECTION_BITS: Final = 24
 FINAL_BITS: Final = 30
 """Binary places of final weights. With columns of `MOST_COLUMN_BITS`, a score may reach 2¹⁶."""
 _LIMB_BITS: Final = 9
-_LIMBS: Final = 3
-"""Public coefficients of directions are sums of so many limbs: a product with one limb stays far below 2⁶³."""
+LIMBS: Final = 3
+"""Coefficients of directions are sums of so many limbs: a product with one limb stays far below 2⁶³."""
 DIRECTION_CUT: Final = SLOPE_BITS + MATRIX_BITS - DIRECTION_BITS
 """Binary places to drop from a slope times a party's matrix."""
 MOST_CHANGE: Final = 512.0
@@ -88,11 +88,20 @@ class ProductGrid:
             )
         return row_words(matrix, self.column_bits, owner)
 
-    def nu(self, nu: Array) -> tuple[Words, int]:
-        """Return n·ν as words, and the power of two by which it was scaled down."""
-        scaled = self.rows * nu
-        scale = max(0, int(np.ceil(np.log2(max(float(np.abs(scaled).max(initial=0.0)), 1.0) / MOST_NU))))
-        return encode(scaled * 2.0**-scale, self.nu_bits), scale
+    def scale(self, nu: Array) -> int:
+        """Return the power of two by which n·ν must be scaled down."""
+        largest = self.rows * float(np.abs(nu).max(initial=0.0))
+        return max(0, int(np.ceil(np.log2(max(largest, 1.0) / MOST_NU))))
+
+    def nu(self, nu: Array, exponent: int) -> Words:
+        """Return n·ν times 2^exponent as words. Sums wrap round if it is scaled up, and X_kᵀν does not if it is small.
+
+        Parameters
+        ----------
+        exponent
+            Only the server knows it.
+        """
+        return encode(self.rows * nu * 2.0**exponent, self.nu_bits)
 
     @property
     def slope_cut(self) -> int:
@@ -101,37 +110,43 @@ class ProductGrid:
 
     @property
     def slope_unit(self) -> float:
-        """What one unit of a slope stands for, times the public power of two of ν."""
+        """What one unit of a slope stands for, times the power of two of ν."""
         return 2.0 ** (self.slope_cut - self._bits) / self.rows
 
     def matrix(self, inverse: Array) -> Words:
         """Return the words of −H⁻¹, which turn a slope into a direction of SLOPE_BITS + MATRIX_BITS binary places."""
         return _words(np.rint(-inverse * self.slope_unit * 2.0 ** (SLOPE_BITS + MATRIX_BITS)))
 
-    def pull(self, coefficients: Array, regulariser: float, scale: int) -> Words:
-        """Return integers that turn directions into n·μθ, in the units of X_kᵀν before the cut."""
-        unit = regulariser * self.rows * 2.0 ** (self._bits - DIRECTION_BITS - scale)
+    def pull(self, coefficients: Array, regulariser: float, exponent: int) -> Words:
+        """Return integers that turn directions into n·μθ times 2^exponent, in the units of X_kᵀν before the cut."""
+        unit = regulariser * self.rows * 2.0 ** (self._bits - DIRECTION_BITS + exponent)
         return _words(np.rint(coefficients * unit))
 
 
-def weight_share(shares: Words, coefficients: Array, *, first: bool) -> Words:
-    """Return a holder's share of Σ_t a_t d_t with `FINAL_BITS` binary places, from its shares of the directions d_t.
-
-    Parameters
-    ----------
-    coefficients
-        a_t, which both holders know.
-    first
-        True for one of the two holders.
-    """
-    left = np.rint(coefficients * 2.0 ** (_LIMB_BITS * _LIMBS))
-    total: Words = np.zeros(shares.shape[1], dtype=np.uint64)
-    for limb in reversed(range(_LIMBS)):
+def limb_factors(coefficients: Array) -> Words:
+    """(LIMBS, t): the coefficients a_t of directions in limbs, the highest first, as words."""
+    left, found = np.rint(coefficients * 2.0 ** (_LIMB_BITS * LIMBS)), list[Words]()
+    for limb in reversed(range(LIMBS)):
         unit = 2.0 ** (_LIMB_BITS * limb)
         whole = np.rint(left / unit)
         left = left - whole * unit
-        places = DIRECTION_BITS + _LIMB_BITS * (_LIMBS - limb)
-        total += cut(times(shares.T, _words(whole)), places - FINAL_BITS, first=first)
+        found.append(_words(whole))
+    return np.stack(found)
+
+
+def weight_share(products: Words, *, first: bool) -> Words:
+    """Return a holder's share of θ = Σ_t a_t d_t with `FINAL_BITS` binary places.
+
+    Parameters
+    ----------
+    products
+        (LIMBS, m): its shares of the products of `limb_factors` with the directions d_t.
+    first
+        True for one of the two holders.
+    """
+    total: Words = np.zeros(products.shape[1], dtype=np.uint64)
+    for place, product in enumerate(products):
+        total += cut(product, DIRECTION_BITS + _LIMB_BITS * (place + 1) - FINAL_BITS, first=first)
     return total
 
 

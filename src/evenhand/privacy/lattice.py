@@ -53,8 +53,9 @@ from evenhand.protocol.messages import Message
 SEED_BYTES: Final = 32
 DELTA_BITS: Final = math.log2(MODULUS) - 64
 """Bits of q/t, the room for noise."""
+MOST_NOISE: Final = DELTA_BITS - 8
+"""Most bits of noise: a result is then off by one unit with probability 2⁻⁸ or less."""
 _BINOMIAL: Final = 21
-_LOW_27: Final = np.uint32(2**27 - 1)
 _INVERSES: Final = np.array([pow(MODULUS // p, -1, p) for p in PRIMES], dtype=np.uint64)
 _INVERSES_64: Final = np.array([pow(2**64, -1, p) for p in PRIMES], dtype=np.uint64)
 _MODULUS_64: Final = np.uint64(MODULUS % 2**64)
@@ -76,12 +77,12 @@ def seeded(seed: bytes, label: str) -> Draw:
 
 
 def uniform(size: int, draw: Draw = fresh) -> Residues:
-    """Return numbers that are uniform modulo q, (4, size): 27 bits for each residue, drawn again if too large."""
+    """Return numbers that are uniform modulo q, (4, size): residues are drawn again if too large."""
     found = np.empty((len(PRIMES), size), dtype=np.uint32)
     for line, prime in zip(found, PRIMES, strict=True):
-        filled = 0
+        filled, low = 0, np.uint32((1 << prime.bit_length()) - 1)
         while filled < size:
-            words = draw((size - filled) // 2 + 64).view(np.uint32) & _LOW_27
+            words = draw((size - filled) // 2 + 64).view(np.uint32) & low
             good = words[words < prime][: size - filled]
             line[filled : filled + len(good)] = good
             filled += len(good)
@@ -200,7 +201,7 @@ class ProductPacking:
         return found
 
     def noise_bits(self, matrix: Words) -> float:
-        """Return the bits of the noise's standard deviation in the worst result. It should be far below DELTA_BITS."""
+        """Return the bits of the noise's standard deviation in the worst result. `MOST_NOISE` is the most."""
         squares = np.square(matrix.view(np.int64).astype(np.float64)).sum(axis=1)
         worst = max(float(squares[start : start + self.lines].sum()) for start in range(0, self.rows, self.lines))
         own = 2 * DEGREE * 2 / 3

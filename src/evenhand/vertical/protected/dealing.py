@@ -6,7 +6,8 @@ sends v − b. The dealer draws r as the party does, and sends the server Ab −
 
     party's share = M(v − b) + r,    server's share = (M − A)b + (Ab − r),
 
-and they add up to Mv. For inner products of shares p·s, the party sends p − a, and the server has sent s − b.
+and they add up to Mv. X_kᵀν and the party's shares of directions times coefficients are one product: their matrices
+stand side by side. For inner products of shares p·s, the party sends p − a, and the server has sent s − b.
 
 Every message is uniform to its receiver, and every random word is used for one number of an exchange only. Seeds are
 those of the session (`privacy/key_exchange.py`), so a carrier of the dealer's messages learns nothing and cannot take
@@ -20,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.errors import ProtocolError
-from evenhand.privacy.fixed_products import combine, times
+from evenhand.privacy.fixed_products import LIMBS, combine, times
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.pairwise import Words, new_secret
 from evenhand.protocol.messages import Message
@@ -33,16 +34,19 @@ from evenhand.vertical.protected.messages import (
     AUDIT,
     AUDITED,
     CORRECTIONS,
+    DEALT,
+    HIDDEN_COEFFICIENTS,
     HIDDEN_COLUMNS,
     HIDDEN_DERIVATIVE,
     HIDDEN_SHARES,
     JOINING,
     NEXT_TRIPLE,
+    SHARE_KEPT,
     TRIPLES,
 )
 from evenhand.vertical.protected.sharing import Ask, SharedParty, crossed
 from evenhand.vertical.protected.sharing_server import SharedServer
-from evenhand.vertical.protected.triples import NO_MORE, PartySeed, ServerSeed, as_words
+from evenhand.vertical.protected.triples import FINAL, NO_MORE, PartySeed, ServerSeed, as_words
 
 
 class DealtParty(SharedParty):
@@ -63,14 +67,14 @@ class DealtParty(SharedParty):
 
     @property
     def _random(self) -> PartySeed:
-        return PartySeed(self._seed, self.columns, self.grid.rows, self.trail.bands)
+        return PartySeed(self._seed, self.columns, self.grid.rows, self.bands)
 
     def start(self) -> Sends:
         return [*self._joining(), *super().start()]
 
     def resumed(self) -> Sends:
         self._told, self._tags, self._held = self._told[:0], self._tags[:0], None
-        return [*self._joining(), *super().resumed()]
+        return [*(() if len(self.final) else self._joining()), *super().resumed()]
 
     def check(self, message: Message) -> None:
         if message.kind == AUDITED.kind and message.sender == self._dealer:
@@ -92,7 +96,16 @@ class DealtParty(SharedParty):
             if message.integer("number") == held.integer("number"):
                 self._judge(message.integer("answer"), held.integer("round"))
                 return self._multiply(held)
+        if message.kind == HIDDEN_COEFFICIENTS.kind and self._seed and self._held is None:
+            return self._end(message)
         return super().handle(message)
+
+    def _end(self, message: Message) -> Sends:
+        number, words = message.integer("number"), as_words(message["words"])
+        if number <= self.number or words.shape != (LIMBS, len(self.shares)):
+            raise ProtocolError(f"{self.name}: the coefficients do not fit its directions; the message is refused")
+        self.end(np.matmul(words, self.shares) + self._random.weights(number))
+        return [SHARE_KEPT.message(self.name, SERVER, number=number)]
 
     def _judge(self, answer: int, number: int) -> None:
         """End the run if the server probes few rows; a few rounds may be narrow, as with open derivatives."""
@@ -110,7 +123,7 @@ class DealtParty(SharedParty):
         words = {
             "words": self.words - self._hiding,
             "matrix": self.matrix - drawn.matrix(),
-            "shares": self.shares - np.concatenate([drawn.shares(number)[1:] for number in self.trail.numbers]),
+            "shares": self.shares - drawn.kept(self.numbers),
         }
         return [
             JOINING.message(self.name, self._dealer, columns=self.columns),
@@ -119,7 +132,7 @@ class DealtParty(SharedParty):
 
     def _multiply(self, message: Message) -> Sends:
         ask, drawn, told = self.asked(message), self._random, as_words(message["shares"])
-        bands, tags = self.trail.bands, as_words(message["tags"])
+        bands, tags, pull = self.bands, as_words(message["tags"]), as_words(message["pull"])
         if tags.shape != (0, 0) and tags.shape != (self.columns, CHECKS):
             raise ProtocolError(f"{self.name}: the server's tags do not fit its columns; the message is refused")
         if tags.size and len(self._tags):
@@ -131,9 +144,10 @@ class DealtParty(SharedParty):
             hiding, self._hiding = drawn.columns() if self._hiding is None else self._hiding, None
             self._tags, self._own_tags = tags, self._sketch(hiding) + drawn.checked()[0]
         earlier = np.concatenate([self._told, as_words(message["earlier"])])[: bands * len(ask.kept)]
-        if len(told) != 1 + (0 if ask.last else bands) or len(earlier) != bands * len(ask.kept):
+        sizes = 1 + (0 if ask.last else bands), bands * len(ask.kept), bands * len(ask.kept)
+        if (len(told), len(earlier), len(pull)) != sizes:
             raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
-        slope = times(self.words, as_words(message["nu"])) + drawn.slope(ask.number)
+        slope = times(self.words, as_words(message["nu"])) + times(self.counted(ask).T, pull) + drawn.slope(ask.number)
         if ask.last:
             nothing = np.zeros(0, dtype=np.uint64)
             of_slope = of_directions = nothing
@@ -183,6 +197,8 @@ class DealtServer(SharedServer):
         "_tags": dict[str, Words],
         "_dealt_tags": dict[str, Words],
         "_answers": dict[str, Words],
+        "_kept": dict[str, Words],
+        "_unkept": list[str],
         "_began": bool,
     }
 
@@ -197,6 +213,9 @@ class DealtServer(SharedServer):
         self._slopes: dict[str, Words] = {}
         self._corrections: Message | None = None
         self._products: Words = np.zeros(0, dtype=np.uint64)
+        # At the end: shares of the products with coefficients, and parties that have not confirmed theirs.
+        self._kept: dict[str, Words] = {}
+        self._unkept: list[str] = []
         # For the checks of an exchange: the dealer's words, tags of parties and dealer, and the parties' vectors y.
         self._scores: Words = np.zeros((0, 0), dtype=np.uint64)
         self._checks: Words = np.zeros(0, dtype=np.uint64)
@@ -218,14 +237,14 @@ class DealtServer(SharedServer):
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
-        if self.done and kind == HIDDEN_COLUMNS.kind:
-            # A party that was resumed for the last messages only.
-            return ()
         if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns:
             return self._take_columns(sender, message)
         if kind == CORRECTIONS.kind and sender == self._dealer and self._lacks_corrections(message):
             self._corrections = message
-            return self.proceed()
+            return self._send_factors(message) if self.ending else self.proceed()
+        if kind == SHARE_KEPT.kind and sender in self._unkept and message.integer("number") == self.number:
+            self._unkept.remove(sender)
+            return () if self._unkept else self._end()
         if kind == HIDDEN_SHARES.kind and self._awaits(sender, message):
             words = as_words(message["words"])
             self._slopes[sender], self._answers[sender] = words[:1], self._answers[sender] + words[1:]
@@ -247,7 +266,8 @@ class DealtServer(SharedServer):
 
     def _lacks_corrections(self, message: Message) -> bool:
         """Return whether the dealer's words belong to an exchange that has not begun."""
-        begun = self._waiting is None or self._corrections is not None or len(self._words) > 0
+        waits = self._waiting is not None or (self.ending and not self._unkept)
+        begun = not waits or self._corrections is not None or len(self._words) > 0
         return not begun and message.integer("number") == self.number
 
     def _awaits(self, sender: str, message: Message) -> bool:
@@ -269,8 +289,11 @@ class DealtServer(SharedServer):
         return self._corrections is not None and len(self._columns) == len(self.members)
 
     def request(self) -> Sends:
+        return [self._next_triple(int(self._last))]
+
+    def _next_triple(self, last: int) -> Message:
         kept = np.array(self.trail.numbers, dtype=np.int64)
-        return [NEXT_TRIPLE.message(SERVER, self._dealer, number=self.number, last=int(self._last), kept=kept)]
+        return NEXT_TRIPLE.message(SERVER, self._dealer, number=self.number, last=last, kept=kept)
 
     def begin_exchange(self, ask: Ask) -> None:
         message, bands = self._corrections, self.trail.bands
@@ -278,17 +301,15 @@ class DealtServer(SharedServer):
         self._corrections, self._slopes = None, {}
         widths = [len(self._columns[name]) for name in self.members]
         shares = 0 if ask.last else bands
-        sizes = {
-            "slopes": sum(widths),
-            "directions": shares * sum(widths),
-            "scores": shares * self.grid.rows,
-            "products": 1 + shares * bands * (len(ask.kept) + 1),
-            "checks": 2 * shares * CHECKS,
-            "tags": 0 if self._dealt_tags else CHECKS * sum(widths),
-        }
-        for key, size in sizes.items():
-            if len(message[key]) != size:
-                raise ProtocolError(f"the dealer sends {len(message[key])} {key} for {size}; refused")
+        self._check_sizes(
+            message,
+            slopes=sum(widths),
+            directions=shares * sum(widths),
+            scores=shares * self.grid.rows,
+            products=1 + shares * bands * (len(ask.kept) + 1),
+            checks=2 * shares * CHECKS,
+            tags=0 if self._dealt_tags else CHECKS * sum(widths),
+        )
         ends = np.cumsum(widths)[:-1]
         self._of_nu = dict(zip(self.members, np.split(as_words(message["slopes"]), ends), strict=True))
         self._of_slope = dict(zip(self.members, np.split(as_words(message["directions"]), shares * ends), strict=True))
@@ -298,7 +319,14 @@ class DealtServer(SharedServer):
         if not self._dealt_tags:
             parts = np.split(as_words(message["tags"]), CHECKS * ends)
             self._dealt_tags = {name: one.reshape(-1, CHECKS) for name, one in zip(self.members, parts, strict=True)}
-        self._nu = self._random.nu(ask.number)
+        self._nu, self._pull = self._random.nu(ask.number), self._random.pull(ask.number, bands * len(ask.kept))
+
+    @staticmethod
+    def _check_sizes(message: Message, **sizes: int) -> None:
+        """Refuse another number of the dealer's words than an exchange needs."""
+        for key in DEALT:
+            if len(message[key]) != sizes.get(key, 0):
+                raise ProtocolError(f"the dealer sends {len(message[key])} {key} for {sizes.get(key, 0)}; refused")
 
     def _masks(self, name: str, number: int) -> Words:
         return self._random.shares(name, len(self._columns[name]), number)
@@ -306,9 +334,9 @@ class DealtServer(SharedServer):
     def _kept_masks(self, name: str) -> Words:
         return np.concatenate([self._masks(name, number)[1:] for number in self.trail.numbers])
 
-    def slope_share(self, name: str, ask: Ask, nu: Words) -> Words:
-        self._sent_nu = (nu - self._nu).view(np.int64)
-        return times(self._columns[name], self._nu) + self._of_nu[name]
+    def slope_share(self, name: str, ask: Ask, nu: Words, pull: Words) -> Words:
+        self._sent_nu, self._sent_pull = (nu - self._nu).view(np.int64), (pull - self._pull).view(np.int64)
+        return times(self._columns[name], self._nu) + times(self._hidden[name].T, self._pull) + self._of_nu[name]
 
     def direction_share(self, name: str, ask: Ask, slope: Words) -> Words:
         return times(self._matrices[name], self._masks(name, ask.number)[0]) + self._of_slope[name]
@@ -329,7 +357,8 @@ class DealtServer(SharedServer):
         if not self._began:
             tags = self._sketch_of(name) + self._random.checked(name, len(self._columns[name]))
         words = {"nu": self._sent_nu, "shares": shares.view(np.int64), "earlier": earlier.view(np.int64)}
-        words |= {"checks": np.frombuffer(self._key, dtype=np.uint8), "tags": tags.view(np.int64)}
+        words |= {"pull": self._sent_pull, "tags": tags.view(np.int64)}
+        words |= {"checks": np.frombuffer(self._key, dtype=np.uint8)}
         if name == self.members[-1]:
             self._began = True
         return HIDDEN_DERIVATIVE.message(SERVER, name, **ask.fields(), **words)
@@ -382,8 +411,24 @@ class DealtServer(SharedServer):
     def dropped(self) -> None:
         self._hidden = {name: words[: -self.trail.bands] for name, words in self._hidden.items()}
 
-    def ended(self) -> Sends:
-        sends = super().ended()
+    def request_final(self) -> Sends:
+        self._corrections = None
+        return [self._next_triple(FINAL)]
+
+    def _send_factors(self, message: Message) -> Sends:
+        """Send the coefficients of the final weights hidden, and compute the server's shares of the products."""
+        widths = [len(self._columns[name]) for name in self.members]
+        self._check_sizes(message, slopes=LIMBS * sum(widths))
+        random = self._random.factors(self.number, len(self.trail.weights))
+        parts = np.split(as_words(message["slopes"]), LIMBS * np.cumsum(widths)[:-1])
+        for name, words in zip(self.members, parts, strict=True):
+            self._kept[name] = np.matmul(random, self._hidden[name]) + words.reshape(LIMBS, -1)
+        self._unkept = list(self.members)
+        hidden = (self.factors - random).view(np.int64)
+        return HIDDEN_COEFFICIENTS.messages(SERVER, self.members, number=self.number, words=hidden)
+
+    def _end(self) -> Sends:
+        sends, self._kept = self.end(self._kept), {}
         self._seed = b""
         self._corrections, self._columns, self._matrices, self._hidden, self._slopes = None, {}, {}, {}, {}
         self._tags, self._dealt_tags, self._answers, self._sketched = {}, {}, {}, {}

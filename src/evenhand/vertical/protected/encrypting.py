@@ -1,13 +1,15 @@
 """Shares of products by encryption, without a third party (`privacy/lattice.py`).
 
-An exchange has two questions and two answers. The server first encrypts random words b₁, b₂, b₃, one vector for each
+An exchange has two questions and two answers. The server first encrypts random words b₁ to b₄, one vector for each
 product. The party multiplies them with its matrices and covers the results, so that each of the two has a share of
 
-    X_kᵀb₁,    −H⁻¹b₂,    X_k b₃.
+    X_kᵀb₁,    −H⁻¹b₂,    X_k b₃,    Dᵀb₄,
 
-Then the server sends ν, its share of the slope and its shares of the directions, each minus its random words. The party
-multiplies these differences in the clear and adds them to its shares. With the same message the server encrypts its
-shares themselves, and the party answers with covered inner products of its shares and the server's.
+where D are the party's shares of directions. Then the server sends ν, its share of the slope, its shares of the
+directions and the coefficients of μθ, each minus its random words. The party multiplies these differences in the clear
+and adds them to its shares. With the same message the server encrypts its shares themselves, and the party answers with
+covered inner products of its shares and the server's. At the end the server encrypts the coefficients of θ, and the
+party answers with covered products of D with them.
 
 Random words are used for one number of an exchange only, and each question has a secret key and randomness of its own.
 A resumed run has a new session, and so new words and keys.
@@ -21,9 +23,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from evenhand.errors import ProtocolError
+from evenhand.errors import DataError, ProtocolError
 from evenhand.privacy import lattice, rings
-from evenhand.privacy.fixed_products import combine, times
+from evenhand.privacy.fixed_products import LIMBS, combine, times
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.lattice import EncryptedQuestion, Key, Pair, ProductPacking
 from evenhand.privacy.pairwise import Words, stream
@@ -36,8 +38,10 @@ from evenhand.vertical.protected.messages import (
     BLINDED_DERIVATIVE,
     CIPHERTEXTS,
     COLUMN_COUNT,
+    ENCRYPTED_COEFFICIENTS,
     ENCRYPTED_INNER_PRODUCTS,
     ENCRYPTED_PRODUCTS,
+    ENCRYPTED_SHARE,
     ENCRYPTED_WORDS,
 )
 from evenhand.vertical.protected.sharing import MOST_COLUMNS, Ask, SharedParty
@@ -68,6 +72,12 @@ def limbs(words: Words) -> list[Words]:
     return [low.view(np.uint64), ((whole - low) >> LIMB).view(np.uint64)]
 
 
+def limb_products(packing: ProductPacking, words: Words, vectors: Sequence[Pair]) -> Pair:
+    """Multiply a matrix of shares, in limbs, with an encrypted vector in both lifts."""
+    parts = zip(limbs(words), vectors, strict=True)
+    return _total([lattice.times_both(packing.matrix(one), vector) for one, vector in parts])
+
+
 def lifted(words: Words) -> list[Words]:
     """Return x and 2²²·x, which the two limbs are multiplied with."""
     return [words, words << np.uint64(LIMB)]
@@ -94,6 +104,12 @@ class EncryptedParty(SharedParty):
         self._secret = session.secret(f"covers {terms.digest}")
         self._question = 0
         self._held: Words = NO_WORDS
+        for packing, words in zip(self._packings(False), (self.words, self.matrix, self.words.T), strict=False):
+            if packing.noise_bits(words) > lattice.MOST_NOISE:
+                raise DataError(
+                    f"{name}: its columns are too large for encryption, and results would be wrong. Scale them "
+                    "(scale=True does), or choose protection 'dealer'"
+                )
 
     def start(self) -> Sends:
         return [COLUMN_COUNT.message(self.name, SERVER, columns=self.columns), *super().start()]
@@ -107,10 +123,28 @@ class EncryptedParty(SharedParty):
             return self._multiply(message)
         if message.kind == BLINDED_DERIVATIVE.kind:
             return self._complete(message)
+        if message.kind == ENCRYPTED_COEFFICIENTS.kind:
+            return self._end(message)
         return super().handle(message)
 
+    def _end(self, message: Message) -> Sends:
+        """Answer with the products of the party's shares of directions and the coefficients of the final weights."""
+        number = message.integer("number")
+        if len(self.final) or len(self._held) or number <= max(self._question, self.number):
+            raise ProtocolError(f"{self.name} answers no question {number} at this point; it is refused")
+        packing = ProductPacking.of(self.columns, len(self.shares))
+        sizes = [packing.chunks] * (2 * LIMBS)
+        asked = EncryptedQuestion.read(message, sum(sizes), f"{self._context} weights {number}")
+        parts, covered = asked.parts(sizes), list[tuple[Residues, Residues, Words]]()
+        for place in range(LIMBS):
+            products = limb_products(packing, self.shares.T, parts[2 * place : 2 * place + 2])
+            covered.append(lattice.cover(packing, products, asked.public, self._cover(f"weights {number} {place}")))
+        self.end(np.stack([share for _, _, share in covered]))
+        answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
+        return [ENCRYPTED_SHARE.message(self.name, SERVER, number=number, **answers)]
+
     def _packings(self, last: bool) -> list[ProductPacking]:
-        return product_packings(self.columns, self.grid.rows, self.trail.bands, last)
+        return product_packings(self.columns, self.grid.rows, self.bands, last)
 
     @cached_property
     def _matrices(self) -> list[Residues]:
@@ -120,18 +154,20 @@ class EncryptedParty(SharedParty):
 
     def _multiply(self, message: Message) -> Sends:
         """Answer about random words. A number is answered once, and no other is while it is open."""
-        number, last = message.integer("number"), bool(message.integer("last"))
+        number, last, vectors = message.integer("number"), bool(message.integer("last")), message.integer("vectors")
         if message.integer("session") != self._tag:
             # The server wrote it before it was resumed. It asks again under the keys of this attempt.
             return ()
         if self.done or len(self._held) or number <= max(self._question, self.number):
             raise ProtocolError(f"{self.name} answers no question {number} at this point; it is refused")
-        packings = self._packings(last)
-        asked = EncryptedQuestion.read(message, sum(one.chunks for one in packings), f"{self._context} words {number}")
+        if vectors not in (len(self.shares), len(self.shares) - self.bands) or vectors <= 0:
+            raise ProtocolError(f"{self.name}: {vectors} directions are not those that it was given; refused")
+        packings, pull = self._packings(last), ProductPacking.of(self.columns, vectors)
+        sizes = [one.chunks for one in (*packings, pull, pull)]
+        asked = EncryptedQuestion.read(message, sum(sizes), f"{self._context} words {number}")
+        *parts, low, high = asked.parts(sizes)
         covered = []
-        for place, (packing, vector) in enumerate(
-            zip(packings, asked.parts([one.chunks for one in packings]), strict=True)
-        ):
+        for place, (packing, vector) in enumerate(zip(packings, parts, strict=True)):
             matrix = self._matrices[min(place, 2)]
             covered.append(
                 lattice.cover(
@@ -139,6 +175,8 @@ class EncryptedParty(SharedParty):
                 )
             )
             self.effort += float(2 * matrix.size)
+        products = limb_products(pull, self.shares[:vectors].T, (low, high))
+        covered.append(lattice.cover(pull, products, asked.public, self._cover(f"pull {number}")))
         self._question, self._held = number, np.concatenate([share for _, _, share in covered])
         answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
         return [ENCRYPTED_PRODUCTS.message(self.name, SERVER, number=number, **answers)]
@@ -148,19 +186,20 @@ class EncryptedParty(SharedParty):
         return stream(self._secret, label, lattice.SEED_BYTES // 8).tobytes()
 
     def _complete(self, message: Message) -> Sends:
-        ask, bands, told = self.asked(message), self.trail.bands, message["shares"].view(np.uint64)
-        ends = np.cumsum([one.rows for one in self._packings(bool(ask.last))])
+        ask, bands, told = self.asked(message), self.bands, message["shares"].view(np.uint64)
+        counted, pull = self.counted(ask), message["pull"].view(np.uint64)
+        ends = np.cumsum([*(one.rows for one in self._packings(bool(ask.last))), self.columns])
         if ask.number != self._question or len(self._held) != ends[-1]:
             raise ProtocolError(f"{self.name} has answered no question {ask.number}; the message is refused")
-        if len(told) != 1 + (0 if ask.last else bands):
+        if len(told) != (0 if ask.last else 1 + bands) or len(pull) != len(counted):
             raise ProtocolError(f"{self.name}: the server sends {len(told)} shares; the message is refused")
         vectors = 0 if ask.last else bands * (len(ask.kept) + 1)
         self._inner = EncryptedQuestion.read(
             message, _inner_count(self.columns, bands, vectors), self._inner_context(ask)
         )
-        held = np.split(self._held, ends[:-1])
+        *held, pulled = np.split(self._held, ends[:-1])
         self._held = NO_WORDS
-        slope = times(self.words, message["nu"].view(np.uint64)) + held[0]
+        slope = times(self.words, message["nu"].view(np.uint64)) + held[0] + times(counted.T, pull) + pulled
         of_slope = of_directions = NO_WORDS
         if not ask.last:
             of_slope = times(self.matrix, told[0]) + held[1]
@@ -189,10 +228,8 @@ class EncryptedParty(SharedParty):
                 ]
                 secret = self._cover(f"inner {ask.number} {len(covered)}")
                 covered.append(lattice.cover(whole, _total(terms), asked.public, secret))
-        twice = limbs(slope << np.uint64(1))
-        terms = [lattice.times_both(single.matrix(one), next(parts)) for one in twice]
-        secret = self._cover(f"slope {ask.number}")
-        covered.append(lattice.cover(single, _total(terms), asked.public, secret))
+        products = limb_products(single, slope << np.uint64(1), list(parts))
+        covered.append(lattice.cover(single, products, asked.public, self._cover(f"slope {ask.number}")))
         answers = lattice.answered([(c0, c1) for c0, c1, _ in covered])
         sent = ENCRYPTED_INNER_PRODUCTS.message(self.name, SERVER, number=ask.number, **answers)
         return np.concatenate([share for _, _, share in covered]), [sent]
@@ -239,12 +276,15 @@ class EncryptedServer(SharedServer):
         Numbers of columns of the parties that have joined this attempt.
     _answers, _crossed
         What parties have answered in this exchange, about random words and about shares.
+    _products
+        At the end: the server's shares of the products with coefficients.
     """
 
     state_fields: ClassVar = {
         "_counts": dict[str, int],
         "_answers": dict[str, Message],
         "_crossed": dict[str, Message],
+        "_products": dict[str, Words],
     }
 
     def __init__(self, inner: Role, terms: VerticalTerms, together: str, session: Session) -> None:
@@ -254,6 +294,7 @@ class EncryptedServer(SharedServer):
         self._counts: dict[str, int] = {}
         self._answers: dict[str, Message] = {}
         self._crossed: dict[str, Message] = {}
+        self._products: dict[str, Words] = {}
         self._found: dict[str, list[Words]] = {}
 
     def resumed(self) -> Sends:
@@ -263,26 +304,37 @@ class EncryptedServer(SharedServer):
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
-        if kind == COLUMN_COUNT.kind and sender in self.members and (self.done or sender not in self._counts):
+        if kind == COLUMN_COUNT.kind and sender in self.members and sender not in self._counts:
             return self._join(sender, message.integer("columns"))
         current = sender in self._counts and message.kind != COLUMN_COUNT.kind and self._is_current(message)
         if kind == ENCRYPTED_PRODUCTS.kind and current and sender not in self._answers and not len(self._words):
-            lattice.read_answers(message, self._packings(sender))
+            lattice.read_answers(message, [*self._packings(sender), self._pull_packing(sender)])
             self._answers[sender] = message
             return self.proceed()
         if kind == ENCRYPTED_INNER_PRODUCTS.kind and current and sender not in self._crossed and len(self._words):
             lattice.read_answers(message, self._inner_packings(sender))
             self._crossed[sender] = message
             return self.open()
+        if kind == ENCRYPTED_SHARE.kind and self.ending and not self.closed and sender not in self._products:
+            return self._take_share(sender, message)
         return super().take(message)
+
+    def _take_share(self, sender: str, message: Message) -> Sends:
+        if message.integer("number") != self.number:
+            raise ProtocolError(f"{sender} answers a question that was not asked; refused")
+        key, packings = self._key(sender, "weights"), [self._pull_packing(sender)] * LIMBS
+        answers = zip(packings, lattice.read_answers(message, packings), strict=True)
+        self._products[sender] = np.stack([key.share(packing, c0, c1) for packing, (c0, c1) in answers])
+        if len(self._products) < len(self.members):
+            return ()
+        sends, self._products, self._secret = self.end(self._products), {}, b""
+        self._answers, self._crossed, self._counts = {}, {}, {}
+        return sends
 
     def _is_current(self, message: Message) -> bool:
         return self._waiting is not None and message.integer("number") == self.number
 
     def _join(self, sender: str, columns: int) -> Sends:
-        if self.done:
-            # A party that was resumed for the last messages only.
-            return ()
         if not 0 < columns <= MOST_COLUMNS:
             raise ProtocolError(f"{sender} has {columns} columns; the message is refused")
         self._counts[sender] = columns
@@ -298,6 +350,9 @@ class EncryptedServer(SharedServer):
     def _packings(self, name: str) -> list[ProductPacking]:
         return product_packings(self._counts[name], self.grid.rows, self.trail.bands, self._last)
 
+    def _pull_packing(self, name: str) -> ProductPacking:
+        return ProductPacking.of(self._counts[name], len(self.trail.weights))
+
     def _inner_packings(self, name: str) -> list[ProductPacking]:
         whole, single = inner_packings(self._counts[name], len(self.shares[name]))
         return [single] if self._last else [*[whole] * self.trail.bands, single]
@@ -309,12 +364,14 @@ class EncryptedServer(SharedServer):
         return stream(self._secret, f"words {place} {self.number} {name}", size)
 
     def _asked(self, name: str) -> Message:
-        coefficients = [
-            one.lay_vector(self._random(name, place, one.columns)) for place, one in enumerate(self._packings(name))
-        ]
+        pull = self._pull_packing(name)
+        packings = [*self._packings(name), pull]
+        random = [self._random(name, place, one.columns) for place, one in enumerate(packings)]
+        polynomials = [one.lay_vector(words) for one, words in zip(packings[:-1], random, strict=False)]
+        polynomials += [pull.lay_vector(one) for one in lifted(random[-1])]
         context = f"{self._context} {name} words {self.number}"
-        body = EncryptedQuestion.asked(self._key(name, "words"), np.concatenate(coefficients), context)
-        heads = {"session": self._tag, "number": self.number, "last": int(self._last)}
+        body = EncryptedQuestion.asked(self._key(name, "words"), np.concatenate(polynomials), context)
+        heads = {"session": self._tag, "number": self.number, "last": int(self._last), "vectors": pull.columns}
         return ENCRYPTED_WORDS.message(SERVER, name, **heads, **body)
 
     def request(self) -> Sends:
@@ -327,7 +384,7 @@ class EncryptedServer(SharedServer):
 
     def begin_exchange(self, ask: Ask) -> None:
         for name in self.members:
-            key, packings = self._key(name, "words"), self._packings(name)
+            key, packings = self._key(name, "words"), [*self._packings(name), self._pull_packing(name)]
             answers = lattice.read_answers(self._answers[name], packings)
             self._found[name] = [
                 key.share(packing, c0, c1) for packing, (c0, c1) in zip(packings, answers, strict=True)
@@ -335,20 +392,22 @@ class EncryptedServer(SharedServer):
             self.spent += float(sum(c1.size for _, c1 in answers))
         self._answers = {}
 
-    def slope_share(self, name: str, ask: Ask, nu: Words) -> Words:
-        self._nu = nu
-        return self._found[name][0]
+    def slope_share(self, name: str, ask: Ask, nu: Words, pull: Words) -> Words:
+        self._nu, self._pull = nu, pull
+        return self._found[name][0] + self._found[name][-1]
 
     def direction_share(self, name: str, ask: Ask, slope: Words) -> Words:
         return self._found[name][1]
 
     def scores_share(self, name: str, ask: Ask, new: Words) -> Words:
-        return np.stack(self._found[name][2:])
+        return np.stack(self._found[name][2:-1])
 
     def told(self, name: str, ask: Ask, slope: Words, new: Words) -> Message:
         del self._found[name]
-        hidden = [one - self._random(name, place, len(one)) for place, one in enumerate([self._nu, slope, *new])]
-        body = {"nu": hidden[0].view(np.int64), "shares": np.stack(hidden[1:]).view(np.int64)}
+        asked = [self._nu, slope, *new, self._pull] if len(new) else [self._nu, self._pull]
+        nu, *shares, pull = (one - self._random(name, place, len(one)) for place, one in enumerate(asked))
+        told = np.array(shares, dtype=np.uint64).reshape(-1, len(slope))
+        body = {"nu": nu.view(np.int64), "pull": pull.view(np.int64), "shares": told.view(np.int64)}
         every = self.shares[name]
         whole, single = inner_packings(len(slope), len(every))
         parts = []
@@ -374,8 +433,12 @@ class EncryptedServer(SharedServer):
         self._crossed = {}
         return total
 
-    def ended(self) -> Sends:
-        sends = super().ended()
-        self._secret = b""
-        self._answers, self._crossed, self._counts = {}, {}, {}
+    def request_final(self) -> Sends:
+        sends = []
+        for name in self.members:
+            packing = self._pull_packing(name)
+            parts = [packing.lay_vector(part) for one in self.factors for part in lifted(one)]
+            context = f"{self._context} {name} weights {self.number}"
+            body = EncryptedQuestion.asked(self._key(name, "weights"), np.concatenate(parts), context)
+            sends.append(ENCRYPTED_COEFFICIENTS.message(SERVER, name, number=self.number, **body))
         return sends

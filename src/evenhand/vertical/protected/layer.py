@@ -22,14 +22,17 @@ class Layer(Role):
     ----------
     spent
         Multiplications of the layer itself, in addition to those of the inner role.
+    ending
+        Whether the inner role is done, and the layer has sent its own last messages.
     """
 
-    state_fields: ClassVar = {"spent": float, "inner": Role}
+    state_fields: ClassVar = {"spent": float, "inner": Role, "ending": bool}
 
     def __init__(self, inner: Role, own: Vocabulary) -> None:
         super().__init__(inner.name, inner.sizes)
         self.inner = inner
         self.spent = 0.0
+        self.ending = False
         self._own = own
         self.vocabulary = Vocabulary(*inner.vocabulary, *own)
 
@@ -74,13 +77,22 @@ class Layer(Role):
         """Delete secrets and return the last messages, once the inner role is done."""
         return ()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the layer expects no message after its inner role is done."""
+        return True
+
     def _settled(self, sends: Sends) -> Sends:
-        over = self.inner.done and not self.done
-        self.done, self.effort = self.inner.done, self.inner.effort + self.spent
-        self.reports += self.inner.take_reports()
+        if self.inner.done and not self.ending:
+            self.ending = True
+            sends = [*sends, *self.ended()]
+        self.done, self.effort = self.inner.done and self.closed, self.inner.effort + self.spent
+        if self.done or not self.inner.done:
+            # The last report waits for the layer's last messages: there is no checkpoint among them.
+            self.reports += self.inner.take_reports()
         self.traffic += self.inner.take_traffic()
         self.opened += self.inner.take_opened()
-        return [*sends, *self.ended()] if over else sends
+        return sends
 
 
 def innermost(role: Role) -> Role:

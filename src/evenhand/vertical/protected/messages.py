@@ -55,17 +55,11 @@ HIDDEN_COLUMNS = Schema(
         "and dealer knows everything."
     ),
 )
+DEALT = dict.fromkeys(("slopes", "directions", "scores", "products", "checks", "tags"), WORDS)
+"""What the dealer sends for one exchange; at the end, *slopes* has the words for the final weights, and others none."""
 CORRECTIONS = Schema(
     "corrections",
-    {
-        "number": INTEGER,
-        "slopes": WORDS,
-        "directions": WORDS,
-        "scores": WORDS,
-        "products": WORDS,
-        "checks": WORDS,
-        "tags": WORDS,
-    },
+    {"number": INTEGER} | DEALT,
     direction=Direction("dealer", "server"),
     reveals=(
         "To the server: products of random words, minus random words that only a party and the dealer know. Uniform "
@@ -84,8 +78,6 @@ ASK = {
     "round": INTEGER,
     "last": INTEGER,
     "number": INTEGER,
-    "scale": INTEGER,
-    "lengthen": INTEGER,
     "kept": WORDS,
 }
 """Public numbers of an exchange: see `sharing.Ask`."""
@@ -94,6 +86,7 @@ HIDDEN_DERIVATIVE = Schema(
     ASK
     | {
         "nu": Field("i8", ("rows",)),
+        "pull": WORDS,
         "shares": Field("i8", (None, "columns")),
         "earlier": Field("i8", (None, "columns")),
         "checks": Field("u1", (KEY_BYTES,)),
@@ -101,10 +94,10 @@ HIDDEN_DERIVATIVE = Schema(
     },
     direction=Direction("server", "passive party"),
     reveals=(
-        "To a passive party: ν, and the server's shares of the party's slope and directions, each minus random words "
-        "that only the server and the dealer know. Uniform words: they reveal nothing of labels. Tags, uniform too, "
-        "bind the party's answers to its columns; a key of parties and server checks the dealer. In the clear are the "
-        "round, and two powers of two: a bound on the size of ν, and the length of directions."
+        "To a passive party: ν, the coefficients of the weights so far, and the server's shares of the party's slope "
+        "and directions, each minus random words that only the server and the dealer know. Uniform words: they reveal "
+        "nothing of labels. Tags, uniform too, bind the party's answers to its columns; a key of parties and server "
+        "checks the dealer. In the clear are numbers of rounds and exchanges."
     ),
     coverage=Coverage(from_labels=True),
     most=REPEATABLE,
@@ -143,14 +136,22 @@ WEIGHT_SHARE = Schema(
     ),
     coverage=Coverage(from_labels=True),
 )
-TRAINING_ENDED = Schema(
-    "training-ended",
-    {"number": INTEGER},
+HIDDEN_COEFFICIENTS = Schema(
+    "hidden-coefficients",
+    {"number": INTEGER, "words": Field("i8", (None, None))},
     direction=Direction("server", "passive party"),
     reveals=(
-        "That training has ended, and after how many exchanges. Party and server keep their shares of the party's "
-        "weights, which nobody knows."
+        "To a passive party: that training has ended, and the coefficients of the final weights, minus random words "
+        "that only the server and the dealer know. Uniform words. Party and server compute their shares of the "
+        "party's weights, which nobody knows."
     ),
+    coverage=Coverage(from_labels=True),
+)
+SHARE_KEPT = Schema(
+    "share-kept",
+    {"number": INTEGER},
+    direction=Direction("passive party", "server"),
+    reveals="To the server: that the party has computed its share of its weights.",
 )
 SHARED_SCORES = Schema(
     "shared-scores",
@@ -208,7 +209,7 @@ COLUMN_COUNT = Schema(
 )
 ENCRYPTED_WORDS = Schema(
     "encrypted-words",
-    {"session": INTEGER, "number": INTEGER, "last": INTEGER} | QUESTION,
+    {"session": INTEGER, "number": INTEGER, "last": INTEGER, "vectors": INTEGER} | QUESTION,
     direction=Direction("server", "passive party"),
     reveals=(
         "To a passive party: random words under encryption, and the public key of a secret that the server uses for "
@@ -221,22 +222,21 @@ ENCRYPTED_PRODUCTS = Schema(
     {"number": INTEGER} | ANSWER,
     direction=Direction("passive party", "server"),
     reveals=(
-        "To the server: products of the party's columns with the server's random words, plus random numbers that "
-        "are uniform modulo the ciphertext's modulus. Decrypted, it is uniform, noise included; the other half of the "
-        "ciphertext cannot be told from a uniform one (ring learning with errors). This holds for every question that "
-        "the server may ask."
+        "To the server: products of the party's columns and shares with the server's random words, plus random "
+        "numbers that are uniform modulo the ciphertext's modulus. Decrypted, it is uniform, noise included; the other "
+        "half of the ciphertext cannot be told from a uniform one (ring learning with errors). This holds for every "
+        "question that the server may ask."
     ),
     most=REPEATABLE,
 )
 BLINDED_DERIVATIVE = Schema(
     "blinded-derivative",
-    ASK | {"nu": Field("i8", ("rows",)), "shares": Field("i8", (None, "columns"))} | QUESTION,
+    ASK | {"nu": Field("i8", ("rows",)), "pull": WORDS, "shares": Field("i8", (None, "columns"))} | QUESTION,
     direction=Direction("server", "passive party"),
     reveals=(
-        "To a passive party: ν, and the server's shares of the party's slope and directions, each minus random words "
-        "that only the server knows, and the same shares under encryption. Uniform words: they reveal nothing of "
-        "labels. In the clear are the round, and two powers of two: a bound on the size of ν, and the length of "
-        "directions."
+        "To a passive party: ν, the coefficients of the weights so far, and the server's shares of the party's slope "
+        "and directions, each minus random words that only the server knows, and the same shares under encryption. "
+        "Uniform words: they reveal nothing of labels. In the clear are numbers of rounds and exchanges."
     ),
     coverage=Coverage(from_labels=True),
     most=REPEATABLE,
@@ -250,6 +250,25 @@ ENCRYPTED_INNER_PRODUCTS = Schema(
         "encryption. Decrypted, it is uniform, noise included."
     ),
     most=REPEATABLE,
+)
+ENCRYPTED_COEFFICIENTS = Schema(
+    "encrypted-coefficients",
+    {"number": INTEGER} | QUESTION,
+    direction=Direction("server", "passive party"),
+    reveals=(
+        "To a passive party: that training has ended, and the coefficients of the final weights under encryption. The "
+        "party cannot read them. Party and server compute their shares of the party's weights, which nobody knows."
+    ),
+    coverage=Coverage(from_labels=True),
+)
+ENCRYPTED_SHARE = Schema(
+    "encrypted-share",
+    {"number": INTEGER} | ANSWER,
+    direction=Direction("passive party", "server"),
+    reveals=(
+        "To the server: products of the party's shares of directions with the coefficients, plus uniform random "
+        "numbers, under encryption. Decrypted, it is uniform, noise included."
+    ),
 )
 ENCRYPTED_WEIGHTS = Schema(
     "encrypted-weights",
@@ -293,7 +312,7 @@ AUDITED = Schema(
 
 MASKS = Vocabulary(MASKED, title="Vertical: masked sums")
 CLOSING = Vocabulary(MASKED_PARTIAL_SCORES, title="After training: masked scores")
-SHARES = Vocabulary(SHARED_DIRECTION, TRAINING_ENDED, title="Vertical: shared weights")
+SHARES = Vocabulary(SHARED_DIRECTION, title="Vertical: shared weights")
 OWN_WEIGHTS = Vocabulary(WEIGHT_SHARE, title="Vertical: weights that were shared in training, to their party")
 SCORE_SHARES = Vocabulary(SHARED_SCORES, title="After training: scores by shared weights")
 SCORE_TRIPLES = Vocabulary(
@@ -306,6 +325,8 @@ TRIPLES = Vocabulary(
     NEXT_TRIPLE,
     HIDDEN_DERIVATIVE,
     HIDDEN_SHARES,
+    HIDDEN_COEFFICIENTS,
+    SHARE_KEPT,
     AUDIT,
     AUDITED,
     title="Vertical: products with a dealer",
@@ -316,6 +337,8 @@ CIPHERTEXTS = Vocabulary(
     ENCRYPTED_PRODUCTS,
     BLINDED_DERIVATIVE,
     ENCRYPTED_INNER_PRODUCTS,
+    ENCRYPTED_COEFFICIENTS,
+    ENCRYPTED_SHARE,
     title="Vertical: encrypted products",
 )
 SCORE_CIPHERTEXTS = Vocabulary(

@@ -2,14 +2,16 @@
 
 All that a party does in a round is linear in ν: its slope w = X_kᵀν + μθ_k, its direction d = −H⁻¹w, and the change
 X_k d of every row's score. The party and the server, which works at the label holder's side, hold w, d and θ_k in
-additive shares modulo 2⁶⁴. Three products of a matrix of the party with a vector of the server are needed: X_kᵀν,
-H⁻¹ times the server's share of w, and X_k times its share of d. Triples of a dealer (`dealing.py`) or encryption
-(`encrypting.py`) give each of the two a share of the product, and nothing else.
+additive shares modulo 2⁶⁴. Weights are combinations of directions with coefficients that only the server knows
+(`trail.py`). So four products of a matrix of the party with a vector of the server are needed: X_kᵀν, the party's
+shares of directions times the coefficients of μθ_k, H⁻¹ times the server's share of w, and X_k times its share of d.
+Triples of a dealer (`dealing.py`) or encryption (`encrypting.py`) give each of the two a share of the product, and
+nothing else.
 
 The sum over parties of X_k d opens to the server, under the masks of `masking.py`, and so do the sums of inner products
-of directions. Coefficients return in the clear. At the end each keeps its share of θ_k, and scores of rows are one more
-product (`scoring.py`); with ``weights = "party"`` the server sends its share to the party. The server's side is in
-`sharing_server.py`.
+of directions. At the end the party's shares of directions are multiplied with the coefficients of θ_k, and each keeps
+its share of θ_k. Scores of rows are one more product (`scoring.py`); with ``weights = "party"`` the server sends its
+share to the party. The server's side is in `sharing_server.py`.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DIRECTION, GO_BACK, GRADIENT_NORM, SCORES
+from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, SCORES
 from evenhand.vertical.problem import Party, PartyData, own_model
-from evenhand.vertical.protected.messages import SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE
-from evenhand.vertical.protected.trail import Trail
+from evenhand.vertical.protected.messages import SHARED_DIRECTION, WEIGHT_SHARE
+from evenhand.vertical.protected.trail import START
 from evenhand.vertical.subspace.party import Subspace
 
 MOST_COLUMNS: Final = 1024
@@ -53,8 +55,6 @@ LEAST_RIDGE: Final = 1e-3
 """Least ridge of the curvature that directions are computed with, so that −H⁻¹ stays small in fixed point."""
 MOST_REPEATED: Final = 12
 """Maximum number of repeated exchanges that a party answers in a run."""
-MOST_LENGTHENED: Final = 16
-"""Maximum power of two by which directions are lengthened near the optimum, where they would lose their digits."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,6 @@ class Ask:
         Rises with every exchange, also with one that is repeated.
     last
         Whether only the norm of the slope is asked for.
-    scale, lengthen
-        Powers of two by which ν was scaled down, and by which directions are lengthened.
     kept
         Numbers of the exchanges whose directions count.
     """
@@ -76,23 +74,16 @@ class Ask:
     round: int
     last: int
     number: int
-    scale: int
-    lengthen: int
     kept: tuple[int, ...]
 
     @classmethod
     def of(cls, message: Message) -> Ask:
-        heads = {name: message.integer(name) for name in ("round", "last", "number", "scale", "lengthen")}
+        heads = {name: message.integer(name) for name in ("round", "last", "number")}
         return cls(**heads, kept=tuple(int(one) for one in message["kept"]))
 
     def fields(self) -> dict[str, Any]:
-        heads = {name: getattr(self, name) for name in ("round", "last", "number", "scale", "lengthen")}
-        return heads | {"kept": np.array(self.kept, dtype=np.int64)}
-
-    def direction(self, product: Words, spare: int, *, first: bool) -> Words:
-        """Cut a share of −H⁻¹w to the binary places of directions."""
-        longer = product << np.uint64(max(self.lengthen, 0))
-        return cut(longer, DIRECTION_CUT + spare - min(self.lengthen, 0), first=first)
+        kept = np.array(self.kept, dtype=np.int64)
+        return {"round": self.round, "last": self.last, "number": self.number, "kept": kept}
 
 
 def crossed(new: tuple[Words, Words], every: tuple[Words, Words]) -> Words:
@@ -105,15 +96,16 @@ class SharedParty(Party):
 
     Attributes
     ----------
-    spare
-        Low binary places that products have on top of those of the grid.
+    numbers
+        Numbers of the exchanges whose directions count.
     shares
-        (bands · numbers, columns): the party's shares of all directions that count.
+        (bands · numbers, columns): the party's shares of these directions.
+    final
+        The party's share of its weights, once training has ended.
     """
 
-    spare: ClassVar[int] = 0
     state_fields: ClassVar = {
-        "trail": Trail,
+        "numbers": list[int],
         "shares": Words,
         "final": Words,
         "number": int,
@@ -127,9 +119,7 @@ class SharedParty(Party):
         model = own_model(terms, name, PartyData(grid.on_grid(own.matrix), own.weights))
         assert isinstance(model, LinearModel)
         super().__init__(terms, name, model)
-        self.vocabulary = Vocabulary(
-            SCORES, COEFFICIENTS, GO_BACK, SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE, *level
-        )
+        self.vocabulary = Vocabulary(SCORES, SHARED_DIRECTION, WEIGHT_SHARE, *level)
         self.grid, self.columns = grid, model.columns
         if self.columns > MOST_COLUMNS:
             raise DataError(
@@ -138,10 +128,10 @@ class SharedParty(Party):
             )
         options = terms.job.settings(Subspace)
         bands, history = options.bands_asked(terms), options.steps_kept(terms)
+        self.bands, self.numbers = bands, [START]
         self.sizes = {**self.sizes, "bands": bands, "basis": bands + history, "columns": self.columns}
         self.words = grid.columns(model.matrix, name)
         self.matrix = grid.matrix(self._inverse(bands))
-        self.trail = Trail(bands, history)
         start = np.vstack([model.weights, np.zeros((bands - 1, self.columns))])
         self.shares: Words = encode(start, DIRECTION_BITS)
         self.final: Words = np.zeros(0, dtype=np.uint64)
@@ -163,22 +153,18 @@ class SharedParty(Party):
         return [SCORES.message(self.name, SERVER, round=0, sequence=1, **body)]
 
     def handle(self, message: Message) -> Sends:
-        if message.kind == COEFFICIENTS.kind:
-            self.round = message.integer("round")
-            self.trail.go(message["coefficients"], keep=bool(message.integer("keep")))
-            return ()
-        if message.kind == GO_BACK.kind:
-            self.trail.go_back()
-            return ()
-        if message.kind == (TRAINING_ENDED if self.terms.shares_weights else WEIGHT_SHARE).kind and not self.done:
-            self.final = weight_share(self.shares, self.trail.weights, first=False)
-            if message.kind == WEIGHT_SHARE.kind:
-                other = WeightShare(message["words"].view(np.uint64), self.grid.column_bits)
-                self.model.weights = WeightShare(self.final, self.grid.column_bits).joined(other).weights
-            self.forget()
+        if message.kind == WEIGHT_SHARE.kind and len(self.final) and not self.done:
+            other = WeightShare(message["words"].view(np.uint64), self.grid.column_bits)
+            self.model.weights = WeightShare(self.final, self.grid.column_bits).joined(other).weights
             self.done = True
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+
+    def end(self, products: Words) -> None:
+        """Keep the share of the weights, from shares of the products of limbs of coefficients with directions."""
+        self.final = weight_share(products, first=False)
+        self.forget()
+        self.done = self.terms.shares_weights
 
     @property
     def trained(self) -> Scorer:
@@ -186,17 +172,17 @@ class SharedParty(Party):
 
     def asked(self, message: Message) -> Ask:
         """Read and check what is asked. A number is answered once, and rounds only as often as the terms say."""
-        ask, trail = Ask.of(message), self.trail
+        ask, numbers = Ask.of(message), tuple(self.numbers)
+        if len(self.final):
+            raise ProtocolError(f"{self.name} has ended training; number {ask.number} is refused")
         if ask.number <= self.number:
             raise ProtocolError(f"{self.name} has answered number {self.number}; number {ask.number} is refused")
-        again = tuple(trail.numbers[:-1]) == ask.kept and not trail.weights[-trail.bands :].any()
+        again = len(numbers) > 1 and numbers[:-1] == ask.kept
         most = self.terms.job.max_rounds + (1 if ask.last else 0)
         if self.repeated >= MOST_REPEATED if again else self.exchanged >= most:
             raise ProtocolError(f"{self.name} has answered {self.exchanged} exchanges, as many as the terms allow")
-        if ask.kept != tuple(trail.numbers) and not again:
+        if ask.kept != numbers and not again:
             raise ProtocolError(f"{self.name}: the server counts other directions than it was given; refused")
-        if not -32 <= ask.lengthen <= MOST_LENGTHENED or not 0 <= ask.scale <= 40:
-            raise ProtocolError(f"{self.name}: no direction has such a length; the message is refused")
         return ask
 
     def answer(self, ask: Ask, slope: Words, of_slope: Words, of_directions: Words) -> Sends:
@@ -205,28 +191,27 @@ class SharedParty(Party):
         Parameters
         ----------
         slope, of_slope, of_directions
-            The party's shares of X_kᵀν, of −H⁻¹ times the server's share of the slope, and of X_k times the server's
-            shares of the directions.
+            The party's shares of X_kᵀν with the coefficients of μθ_k times its shares of directions, of −H⁻¹ times the
+            server's share of the slope, and of X_k times the server's shares of the directions.
         """
-        trail, bands, spare = self.trail, self.trail.bands, np.uint64(self.spare)
-        if ask.kept != tuple(trail.numbers):
-            self._drop_last()
+        bands = self.bands
+        self.shares = self.counted(ask)
+        if ask.kept != tuple(self.numbers):
+            self.numbers.pop()
             self.repeated += 1
         else:
             self.exchanged += 1
         self.number, self.round = ask.number, ask.round
-        pull = times(self.shares.T, self.grid.pull(trail.weights, self.terms.regulariser, ask.scale))
-        slope = cut(slope + (pull << spare), self.grid.slope_cut + self.spare, first=False)
+        slope = cut(slope, self.grid.slope_cut, first=False)
         new, opened = np.zeros((0, self.columns), dtype=np.uint64), np.zeros(0, dtype=np.uint64)
         if not ask.last:
-            product = (times(self.matrix, slope) << spare) + of_slope
-            new = ask.direction(product, self.spare, first=False).reshape(bands, -1)
-            opened = ((combine(new, self.words) << spare) + of_directions).ravel()
+            new = cut(times(self.matrix, slope) + of_slope, DIRECTION_CUT, first=False).reshape(bands, -1)
+            opened = (combine(new, self.words) + of_directions).ravel()
         every = np.concatenate([self.shares, new])
         cross, sends = self.cross(ask, slope[None], new, every)
-        inner = np.append(np.matmul(new, every.T).ravel(), times(slope[None], slope)) << spare
+        inner = np.append(np.matmul(new, every.T).ravel(), times(slope[None], slope))
         if not ask.last:
-            trail.extend(ask.number)
+            self.numbers.append(ask.number)
             self.shares = every
         self.effort += float((1 + 2 * bands) * self.words.size)
         words = np.concatenate([opened, inner + cross, self.checks(ask, new)]).view(np.int64)
@@ -235,9 +220,9 @@ class SharedParty(Party):
         inner_kind = GRADIENT_NORM.kind if ask.last else DIRECTION.kind
         return [*sends, answer.hiding([Message(self.name, SERVER, inner_kind, {})])]
 
-    def _drop_last(self) -> None:
-        self.trail.drop_last()
-        self.shares = self.shares[: -self.trail.bands]
+    def counted(self, ask: Ask) -> Words:
+        """Return the party's shares of the directions that count in an exchange."""
+        return self.shares[: self.bands * len(ask.kept)]
 
     @abstractmethod
     def cross(self, ask: Ask, slope: Words, new: Words, every: Words) -> tuple[Words, Sends]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,15 +12,24 @@ from evenhand.arrays import Array
 from evenhand.errors import ProtocolError, RunError
 from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.fixed_point import decode
-from evenhand.privacy.fixed_products import DIRECTION_BITS, ProductGrid, cut, in_range, times, weight_share
+from evenhand.privacy.fixed_products import (
+    DIRECTION_BITS,
+    DIRECTION_CUT,
+    ProductGrid,
+    cut,
+    in_range,
+    limb_factors,
+    times,
+    weight_share,
+)
 from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, GRADIENT_NORM, SCORES
 from evenhand.vertical.protected.layer import Layer
-from evenhand.vertical.protected.messages import SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE
-from evenhand.vertical.protected.sharing import MOST_LENGTHENED, Ask
+from evenhand.vertical.protected.messages import SHARED_DIRECTION, WEIGHT_SHARE
+from evenhand.vertical.protected.sharing import Ask
 from evenhand.vertical.protected.trail import Trail
 from evenhand.vertical.subspace.party import Subspace
 
@@ -27,12 +37,19 @@ MOST_REPEATS: Final = 6
 """Maximum number of exchanges in a row that fail the range check."""
 SHORTER: Final = 4
 """By how many powers of two directions are shortened when an exchange is repeated."""
+MOST_LENGTHENED: Final = 16
+"""Maximum power of two by which directions are lengthened near the optimum, where they would lose their digits."""
 
 
 class SharedServer(Layer):
-    """Server's side: stands for all passive parties as `together`, and holds its shares of their directions."""
+    """Server's side: stands for all passive parties as `together`, and holds its shares of their directions.
 
-    spare: ClassVar[int] = 0
+    Attributes
+    ----------
+    final
+        The server's share of each party's weights, once training has ended.
+    """
+
     state_fields: ClassVar = {
         "trail": Trail,
         "number": int,
@@ -44,11 +61,11 @@ class SharedServer(Layer):
         "_waiting": Message | None,
         "_sum": Message | None,
         "_words": Words,
-        "_lengthen": int,
+        "_exponent": int,
     }
 
     def __init__(self, inner: Role, terms: VerticalTerms, together: str, level: Vocabulary) -> None:
-        super().__init__(inner, Vocabulary(SHARED_DIRECTION, TRAINING_ENDED, WEIGHT_SHARE, *level))
+        super().__init__(inner, Vocabulary(SHARED_DIRECTION, WEIGHT_SHARE, *level))
         options = terms.job.settings(Subspace)
         self.trail = Trail(options.bands_asked(terms), options.steps_kept(terms))
         self.grid, self.members, self.together = ProductGrid(terms.n_rows), terms.passive, together
@@ -62,7 +79,7 @@ class SharedServer(Layer):
         self._waiting: Message | None = None
         self._sum: Message | None = None
         self._words: Words = np.zeros(0, dtype=np.uint64)
-        self._lengthen = 0
+        self._exponent = 0
 
     def inwards(self, message: Message) -> Sends:
         if message.kind == SCORES.kind and message.sender == self.together:
@@ -70,7 +87,7 @@ class SharedServer(Layer):
         return super().inwards(message)
 
     def outwards(self, messages: Sends) -> Sends:
-        """Hold back ν, and follow the steps that the inner server takes."""
+        """Hold back ν and the coefficients of the steps that the inner server takes."""
         sends: list[Message] = []
         for one in messages:
             if one.receiver != self.together:
@@ -79,12 +96,12 @@ class SharedServer(Layer):
             if one.kind == DERIVATIVE.kind:
                 self._waiting, self.repeats = one, 0
                 sends += self._ask_next()
-                continue
-            if one.kind == COEFFICIENTS.kind:
+            elif one.kind == COEFFICIENTS.kind:
                 self.trail.go(one["coefficients"], keep=bool(one.integer("keep")))
             elif one.kind == GO_BACK.kind:
                 self.trail.go_back()
-            sends.append(one)
+            else:
+                sends.append(one)
         return sends
 
     def _ask_next(self) -> Sends:
@@ -95,40 +112,33 @@ class SharedServer(Layer):
         """Request what the next exchange needs from others."""
         return ()
 
-    def ask(self, message: Message, scale: int) -> Ask:
-        return Ask(
-            message.integer("round"),
-            message.integer("last"),
-            self.number,
-            scale,
-            self._lengthen,
-            tuple(self.trail.numbers),
-        )
+    def ask(self, message: Message) -> Ask:
+        return Ask(message.integer("round"), message.integer("last"), self.number, tuple(self.trail.numbers))
 
     def proceed(self) -> Sends:
         """Begin the exchange about the waiting ν, if everything that it needs has arrived."""
         if self._waiting is None or not self.ready:
             return ()
-        nu, scale = self.grid.nu(self._waiting["nu"])
-        wanted = int(np.floor(-np.log2(max(self.length, 1e-12)))) + scale
-        self._lengthen = int(np.clip(wanted, -SHORTER, MOST_LENGTHENED)) - SHORTER * self.repeats
-        ask = self.ask(self._waiting, scale)
+        longer = min(int(np.floor(-np.log2(self.length))), MOST_LENGTHENED)
+        self._exponent = longer - SHORTER * self.repeats - self.grid.scale(self._waiting["nu"])
+        nu = self.grid.nu(self._waiting["nu"], self._exponent)
+        ask = self.ask(self._waiting)
         self.begin_exchange(ask)
-        spare, bands = np.uint64(self.spare), self.trail.bands
-        pull = self.grid.pull(self.trail.weights, self.regulariser, scale)
+        bands = self.trail.bands
+        pull = self.grid.pull(self.trail.weights, self.regulariser, self._exponent)
         opened = np.zeros((0 if ask.last else bands, self.grid.rows), dtype=np.uint64)
         inner = np.zeros(1, dtype=np.uint64) if ask.last else np.zeros(1 + bands * (len(pull) + bands), np.uint64)
         sends: list[Message] = []
         for name in self.members:
-            slope = self.slope_share(name, ask, nu) + (times(self.shares[name].T, pull) << spare)
-            slope = cut(slope, self.grid.slope_cut + self.spare, first=True)
+            slope = self.slope_share(name, ask, nu, pull) + times(self.shares[name].T, pull)
+            slope = cut(slope, self.grid.slope_cut, first=True)
             new = np.zeros((0, len(slope)), dtype=np.uint64)
             if not ask.last:
                 product = self.direction_share(name, ask, slope)
-                new = ask.direction(product, self.spare, first=True).reshape(bands, -1)
+                new = cut(product, DIRECTION_CUT, first=True).reshape(bands, -1)
                 opened += self.scores_share(name, ask, new)
                 self.shares[name] = np.concatenate([self.shares[name], new])
-            inner += np.append(np.matmul(new, self.shares[name].T).ravel(), times(slope[None], slope)) << spare
+            inner += np.append(np.matmul(new, self.shares[name].T).ravel(), times(slope[None], slope))
             sends.append(self.told(name, ask, slope, new))
             self.spent += float((1 + bands) * self.grid.rows * len(slope))
         self._words = np.concatenate([opened.ravel(), inner, np.zeros(self.n_checks(ask), dtype=np.uint64)])
@@ -154,24 +164,23 @@ class SharedServer(Layer):
         words = told + self._words
         bands, rows = self.trail.bands, self.grid.rows
         last = bool(message.integer("last"))
-        size, end = 0 if last else bands * rows, len(words) - self.n_checks(self.ask(message, 0))
+        size, end = 0 if last else bands * rows, len(words) - self.n_checks(self.ask(message))
         self.check_products(told[:size].reshape(-1, rows), told[end:])
         words = words[:end]
         words[size:] += self.cross(last)
         self._sum, self._words = None, np.zeros(0, dtype=np.uint64)
-        scale = self.grid.nu(message["nu"])[1]
-        unit = self.grid.slope_unit * 2.0**scale
-        squared = float(decode(words[-1:], self.spare)[0]) * unit**2
+        lengthened = 2.0**self._exponent
+        unit = self.grid.slope_unit / lengthened
+        squared = float(decode(words[-1:], 0)[0]) * unit**2
         if last:
             self._waiting = None
             return self.found(GRADIENT_NORM.message(self.together, SERVER, squared_gradient=max(squared, 0.0)))
-        scores = decode(words[:size].reshape(bands, rows), self.grid.column_bits + DIRECTION_BITS + self.spare)
+        scores = decode(words[:size].reshape(bands, rows), self.grid.column_bits + DIRECTION_BITS)
         if not in_range(scores):
             return self._repeat()
         self._waiting = None
-        lengthened = 2.0 ** (self._lengthen - scale)
         self.length = min(max(float(np.abs(scores).max(initial=0.0)) / lengthened, 1e-12), 1.0)
-        products = decode(words[size:-1].reshape(bands, -1), 2 * DIRECTION_BITS + self.spare)
+        products = decode(words[size:-1].reshape(bands, -1), 2 * DIRECTION_BITS)
         return self.found(self._direction(message, scores, products, squared, lengthened))
 
     def _repeat(self) -> Sends:
@@ -213,24 +222,45 @@ class SharedServer(Layer):
         )
 
     def ended(self) -> Sends:
-        """Keep the server's share of each party's weights, or send it to the party if the terms say so."""
-        steps = self.trail.steps_taken
-        if not self.terms.shares_weights and steps == 1:
+        """Ask for one last product: of the parties' shares of directions with the coefficients of the final weights."""
+        if not self.terms.shares_weights and self.trail.steps_taken == 1:
             raise RunError(
                 "the model is one step away from its start, so that a party's weights would be exact sums of labels; "
                 "they are not sent. Train for more rounds, or choose weights = 'shared'"
             )
-        found = {name: weight_share(one, self.trail.weights, first=True) for name, one in self.shares.items()}
+        self.number += 1
+        return self.request_final()
+
+    @property
+    def factors(self) -> Words:
+        """Limbs of the coefficients of the final weights."""
+        return limb_factors(self.trail.weights)
+
+    def end(self, products: Mapping[str, Words]) -> Sends:
+        """Keep the server's share of each party's weights, or send it to the party if the terms say so.
+
+        Parameters
+        ----------
+        products
+            The server's shares of the products of `factors` with the parties' shares of directions.
+        """
+        factors = self.factors
+        for name, one in products.items():
+            self.final[name] = weight_share(one + np.matmul(factors, self.shares[name]), first=True)
         self.shares = {}
         if self.terms.shares_weights:
-            self.final = found
-            return TRAINING_ENDED.messages(SERVER, self.members, number=self.number)
+            return ()
+        found, self.final = self.final, dict.fromkeys(self.members, np.zeros(0, dtype=np.uint64))
         return [WEIGHT_SHARE.message(SERVER, name, words=found[name].view(np.int64)) for name in self.members]
+
+    @property
+    def closed(self) -> bool:
+        return len(self.final) == len(self.members)
 
     @property
     def weight_shares(self) -> dict[str, WeightShare]:
         """The server's share of each passive party's weights, where nobody has the weights."""
-        return {name: WeightShare(words, self.grid.column_bits) for name, words in self.final.items()}
+        return {name: WeightShare(words, self.grid.column_bits) for name, words in self.final.items() if len(words)}
 
     @property
     @abstractmethod
@@ -259,8 +289,12 @@ class SharedServer(Layer):
         """Forget what was kept of the last exchange."""
 
     @abstractmethod
-    def slope_share(self, name: str, ask: Ask, nu: Words) -> Words:
-        """Return the server's share of X_kᵀν."""
+    def slope_share(self, name: str, ask: Ask, nu: Words, pull: Words) -> Words:
+        """Return the server's share of X_kᵀν, with `pull` times the party's shares of directions."""
+
+    @abstractmethod
+    def request_final(self) -> Sends:
+        """Begin the last product; its shares go to `end`."""
 
     @abstractmethod
     def direction_share(self, name: str, ask: Ask, slope: Words) -> Words:

@@ -1,11 +1,12 @@
-"""The public part of a run on shared weights: which combination of directions the weights are.
+"""What only the server knows of a run on shared weights: which combination of directions the weights are.
 
-Every step of a subspace run is a combination of directions with public coefficients. So the weights of a party are
+Every step of a subspace run is a combination of directions. So the weights of a party are
 
     θ_k = Σ_t a_t d_{k,t},
 
-with the same public a_t for all parties. The directions d_{k,t} are in shares between the party and the label holder.
-Both keep the same trail of the coefficients a_t, of the last steps, and of the best model so far.
+with the same a_t for all parties. The directions d_{k,t} are in shares between the party and the label holder. The
+server keeps the coefficients a_t, those of the last steps, and those of the best model so far. Parties do not know
+them: coefficients of two runs that differ by one person would tell that person's label.
 """
 
 from __future__ import annotations

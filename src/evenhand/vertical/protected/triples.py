@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from evenhand.errors import ProtocolError
-from evenhand.privacy.fixed_products import combine, times
+from evenhand.privacy.fixed_products import LIMBS, combine, times
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.pairwise import Words, stream
 from evenhand.protocol.messages import Message
@@ -16,12 +16,15 @@ from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.protected.checking import CHECKS, Sketch
 from evenhand.vertical.protected.flatness import BLOCKS, answer_of, block_sums
-from evenhand.vertical.protected.messages import AUDIT, AUDITED, CORRECTIONS, JOINING, NEXT_TRIPLE, TRIPLES
+from evenhand.vertical.protected.messages import AUDIT, AUDITED, CORRECTIONS, DEALT, JOINING, NEXT_TRIPLE, TRIPLES
 from evenhand.vertical.protected.sharing import MOST_COLUMNS, crossed
+from evenhand.vertical.protected.trail import START
 from evenhand.vertical.subspace.party import Subspace
 
 NO_MORE: Final = -1
 """Number of a triple that means: no more triples are needed."""
+FINAL: Final = 2
+"""In place of `last`: the triple is for the coefficients of the final weights."""
 
 
 def as_words(array: Any) -> Words:
@@ -56,6 +59,14 @@ class PartySeed:
     def scores(self, number: int) -> Words:
         return self._draw(f"scores {number}", self._bands, self._rows)
 
+    def weights(self, number: int) -> Words:
+        """(LIMBS, m): what hides the products of directions with coefficients."""
+        return self._draw(f"weights {number}", LIMBS, self._columns)
+
+    def kept(self, numbers: Iterable[int]) -> Words:
+        """(bands · numbers, m): what hides the shares of the directions of these exchanges."""
+        return np.concatenate([self.shares(number)[1:] for number in numbers])
+
     def products(self, number: int, size: int) -> Words:
         return self._draw(f"products {number}", size)
 
@@ -82,6 +93,14 @@ class ServerSeed:
         """What hides ν."""
         return stream(self._seed, f"derivative {number}", self._rows)
 
+    def pull(self, number: int, size: int) -> Words:
+        """What hides the coefficients of the weights so far."""
+        return stream(self._seed, f"pull {number}", size)
+
+    def factors(self, number: int, size: int) -> Words:
+        """(LIMBS, size): what hides the coefficients of the final weights."""
+        return stream(self._seed, f"factors {number}", LIMBS * size).reshape(LIMBS, size)
+
     def shares(self, name: str, columns: int, number: int) -> Words:
         """(1 + bands, m): what hides the server's shares of one party's slope and directions."""
         drawn = stream(self._seed, f"shares {number} {name}", (1 + self._bands) * columns)
@@ -104,6 +123,7 @@ class DealerRole(Role):
         "_columns": dict[str, int],
         "_asked": Message | None,
         "_number": int,
+        "_answered": int,
         "_checked": bool,
         "_audited": dict[str, int],
     }
@@ -118,7 +138,7 @@ class DealerRole(Role):
         self._checked = False
         self._audited: dict[str, int] = {}
         self._asked: Message | None = None
-        self._number = 0
+        self._number = self._answered = 0
 
     def handle(self, message: Message) -> Sends:
         sender = message.sender
@@ -133,7 +153,7 @@ class DealerRole(Role):
                 self._seeds, self._masks, self._columns = {}, {}, {}
                 return ()
             # A number that came before would give the server two products under the same random words.
-            if message.integer("number") > self._number:
+            if message.integer("number") > self._number and self._may_keep(message):
                 self._asked, self._number = message, message.integer("number")
                 return self._answer()
         if message.kind == AUDIT.kind and sender in self._columns and self._may_audit(sender, message):
@@ -142,6 +162,12 @@ class DealerRole(Role):
             sums = as_words(message["sums"]) + block_sums(hidden, message["seed"].tobytes())
             return [AUDITED.message(self.name, sender, number=self._number, answer=answer_of(sums))]
         raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
+
+    def _may_keep(self, message: Message) -> bool:
+        """Return whether the directions that count are of earlier exchanges, each once."""
+        kept = message["kept"]
+        fits = 0 < len(kept) <= 1 + self._answered and kept[0] == START and kept[-1] < message.integer("number")
+        return bool(fits and (np.diff(kept) > 0).all())
 
     def _may_audit(self, sender: str, message: Message) -> bool:
         """Return whether a party asks about the present exchange, for the first time."""
@@ -153,13 +179,28 @@ class DealerRole(Role):
         if self._asked is None or len(self._columns) < len(self.members):
             return ()
         asked, self._asked = self._asked, None
-        return [self._corrections(asked)]
+        self._answered += 1
+        return [self._final(asked) if asked.integer("last") == FINAL else self._corrections(asked)]
+
+    def _party(self, name: str) -> PartySeed:
+        return PartySeed(self._seeds[name], self._columns[name], self.rows, self.bands)
+
+    def _final(self, asked: Message) -> Message:
+        """Return the triple for the coefficients of the final weights."""
+        number, kept = asked.integer("number"), asked["kept"].tolist()
+        factors = ServerSeed(self._seeds[SERVER], self.rows, self.bands).factors(number, self.bands * len(kept))
+        parts = [np.matmul(factors, one.kept(kept)) - one.weights(number) for one in map(self._party, self.members)]
+        return self._sent(number, slopes=[one.ravel() for one in parts])
+
+    def _sent(self, number: int, **parts: Sequence[Words]) -> Message:
+        body = {key: _joined(parts.get(key, ())).view(np.int64) for key in DEALT}
+        return CORRECTIONS.message(self.name, SERVER, number=number, **body)
 
     def _corrections(self, asked: Message) -> Message:
         number, last = asked.integer("number"), bool(asked.integer("last"))
-        kept = [int(one) for one in asked["kept"]]
+        kept = asked["kept"].tolist()
         server = ServerSeed(self._seeds[SERVER], self.rows, self.bands)
-        nu = server.nu(number)
+        nu, pull = server.nu(number), server.pull(number, self.bands * len(kept))
         slopes, directions, tags, sketch = [], [], [], server.sketch()
         checks = np.zeros((2, 0 if last else self.bands, CHECKS), dtype=np.uint64)
         scores = np.zeros((0 if last else self.bands, self.rows), dtype=np.uint64)
@@ -167,7 +208,7 @@ class DealerRole(Role):
         every = np.zeros_like(scores)
         for name in self.members:
             columns = self._columns[name]
-            party = PartySeed(self._seeds[name], columns, self.rows, self.bands)
+            party = self._party(name)
             if name not in self._masks:
                 hidden = party.columns()
                 self._masks[name] = hidden, party.matrix(), sketch(hidden)
@@ -175,7 +216,8 @@ class DealerRole(Role):
             first, second = party.checked()
             if not self._checked:
                 tags.append((sketched + second).ravel())
-            slopes.append(times(masks, nu) - party.slope(number))
+            earlier = party.kept(kept)
+            slopes.append(times(masks, nu) + times(earlier.T, pull) - party.slope(number))
             one, other = party.shares(number), server.shares(name, columns, number)
             inner = np.zeros(0, dtype=np.uint64)
             if not last:
@@ -186,7 +228,7 @@ class DealerRole(Role):
                 checks[0] += np.matmul(other[1:], first) - extra
                 checks[1] += fresh + np.matmul(one[1:], sketched - server.checked(name, columns))
                 every += drawn
-                ones = np.concatenate([party.shares(old)[1:] for old in (*kept, number)])
+                ones = np.concatenate([earlier, one[1:]])
                 others = np.concatenate([server.shares(name, columns, old)[1:] for old in (*kept, number)])
                 inner = crossed((one[1:], other[1:]), (ones, others)).ravel()
             inner = np.append(inner, crossed((one[:1], other[:1]), (one[:1], other[:1])))
@@ -195,9 +237,7 @@ class DealerRole(Role):
         checks[1] += sketch(every)
         self._checked = True
         found = {"slopes": slopes, "directions": directions, "scores": [scores.ravel()], "products": [products]}
-        found |= {"checks": [checks.ravel()], "tags": tags}
-        body = {key: _joined(parts).view(np.int64) for key, parts in found.items()}
-        return CORRECTIONS.message(self.name, SERVER, number=number, **body)
+        return self._sent(number, **found, checks=[checks.ravel()], tags=tags)
 
     def resumed(self) -> Sends:
         """Wait for everybody to join again: the attempt has new seeds."""
