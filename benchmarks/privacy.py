@@ -98,7 +98,7 @@ def scene(data: Problem, level: str) -> AuditInput:
     job = Job(solver="subspace", tol=0.0, max_rounds=10, **fixed)
     terms = Holdings.of(job, data.parties, data.labels, data.sensitive).terms
     run = train_vertical(job, data.parties, data.labels, data.sensitive, transcript=listening())
-    return audit_input(run.transcript, data.parties, data.labels, data.sensitive, run.models, terms)
+    return audit_input(run.transcript, data.parties, data.labels, data.sensitive, run.models, terms, long=True)
 
 
 def error(found: Finding) -> float:

@@ -82,7 +82,7 @@ def test_answers_tell_few_rows_from_many(rows: int, told: set[int]) -> None:
         rng = np.random.default_rng(seed)
         nu = np.zeros(ROWS)
         nu[rng.choice(ROWS, rows, replace=False)] = rng.choice([-0.5, 0.5], rows) / ROWS
-        words, _ = ProductGrid(ROWS).nu(nu)
+        words = ProductGrid(ROWS).nu(nu, 0)
         hidden, key = stream(bytes([seed]) * 32, "b", ROWS), bytes([seed]) * 32
         sums = block_sums(words - hidden, key) + block_sums(hidden, key)
         np.testing.assert_array_equal(sums, block_sums(words, key))

@@ -45,14 +45,20 @@ def audit_input(
     sensitive: pd.DataFrame | None,
     models: Mapping[str, Scorer],
     terms: VerticalTerms,
+    *,
+    long: bool = False,
 ) -> AuditInput:
     """Return the input of an audit of a finished run.
 
     Between organisations, parties score the rows together after training. So this exchange is part of every audit.
+
+    Parameters
+    ----------
+    long
+        Whether to repeat encrypted runs without a person too. 25 of them take long.
     """
     columns = {party.name: party.matrix for party in parties}
-    # Encrypted, 25 more runs take too long. A passive party receives the same numbers as at "dealer".
-    once = terms.job.label_privacy is not None or terms.job.protection == "encrypted"
+    once = terms.job.label_privacy is not None or (terms.job.protection == "encrypted" and not long)
     found = AuditInput.of(transcript, parties, labels, sensitive, models, terms)
     return replace(
         found,

@@ -133,8 +133,8 @@ COEFFICIENTS = Schema(
     direction=SERVER_TO_PARTIES,
     reveals=(
         "The step along the party's own direction and past steps, and whether to keep the resulting model as "
-        "the best so far: a few numbers, in the clear at every level of protection. Two runs that differ by one "
-        "person can tell that person's label by them."
+        "the best so far: a few numbers, in the clear. Two runs that differ by one person can tell that person's "
+        "label by them. With a dealer or encryption, only the label holder receives them."
     ),
     coverage=Coverage(from_labels=True),
 )

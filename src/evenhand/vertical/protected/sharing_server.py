@@ -39,6 +39,10 @@ SHORTER: Final = 4
 """By how many powers of two directions are shortened when an exchange is repeated."""
 MOST_LENGTHENED: Final = 16
 """Maximum power of two by which directions are lengthened near the optimum, where they would lose their digits."""
+LEAST_CHANGE: Final = 2.0**-13
+"""Least change of a score along a direction that is used. Shorter directions are rounding errors for the most part, and
+a coefficient of millions would turn them into scores.
+"""
 
 
 class SharedServer(Layer):
@@ -179,7 +183,9 @@ class SharedServer(Layer):
         if not in_range(scores):
             return self._repeat()
         self._waiting = None
-        self.length = min(max(float(np.abs(scores).max(initial=0.0)) / lengthened, 1e-12), 1.0)
+        largest = np.abs(scores).max(axis=1)
+        scores[largest < LEAST_CHANGE] = 0.0
+        self.length = min(max(float(largest.max()) / lengthened, 1e-12), 1.0)
         products = decode(words[size:-1].reshape(bands, -1), 2 * DIRECTION_BITS)
         return self.found(self._direction(message, scores, products, squared, lengthened))
 
