@@ -253,6 +253,30 @@ class ShiftedBounds:
         self.pace = np.where(apart * self.apart < 0.0, 0.5 * self.pace, self.pace)
         self.apart, self.shift = apart, self.shift + self.pace * apart
 
+    def hold(self, exact: Array, smooth: Array, table: Array) -> None:
+        """Choose δ so that a solution under other bounds solves the problem under these, with its multipliers.
+
+        Parameters
+        ----------
+        table
+            (2, R): λ⁺ and λ⁻. Rows with one are put on that bound, all others between their bounds.
+        """
+        lower, upper = self.aim.lower + self.margin, self.aim.upper - self.margin
+        inside = np.minimum(np.maximum(exact, lower), upper)
+        target = np.where(table[0] > 0.0, upper, np.where(table[1] > 0.0, lower, inside))
+        self.shift = np.where(self.exact, target - smooth, 0.0)
+
+    def widened(self, width: float) -> Bounds:
+        """Return bounds for smooth rates that are so many times as wide as those of exact rates."""
+        more = np.where(self.exact, (width - 1.0) * np.abs(_room(self.aim)[0]), 0.0)
+        return Bounds(self.aim.lower - more, self.aim.upper + more)
+
+    def width(self, smooth: Array) -> float:
+        """Return the smallest width whose bounds hold these smooth rates."""
+        beyond, room = self.aim.excess(smooth).max(axis=0), np.abs(_room(self.aim)[0])
+        held = self.exact & (room > 0.0)
+        return 1.0 + float(np.max(beyond[held] / room[held], initial=-1.0))
+
     # -- the requested bounds
 
     def meant(self, exact: Array, smooth: Array) -> Array:
@@ -283,6 +307,11 @@ class ShiftedBounds:
         held = table[:, self.exact] > 0.0
         near = excess >= -2.0 * self.margin[self.exact] - NOTHING
         return bool((excess <= NOTHING).all() and near[held].all())
+
+    def loose(self, exact: Array, table: Array) -> bool:
+        """Return whether an exact rate is far inside a bound that has a multiplier in `table`."""
+        far = self.aim.excess(exact) < -2.0 * MARGIN * np.abs(_room(self.aim)[0]) - NOTHING
+        return bool((far & (table > 0.0))[:, self.exact].any())
 
 
 def _margin(asked: Bounds, grain: Array) -> Array:

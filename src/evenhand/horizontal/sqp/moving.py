@@ -1,8 +1,8 @@
 """Move the bounds of an SQP server, for constraints on exact rates or on new people.
 
 Whenever the program under the current bounds is solved, its solution is evaluated. Either it is accepted, or the bounds
-move by what it shows (`constraints/proving.py`, `constraints/proving.py`), or it is the last attempt. The best
-solution so far is kept.
+move by what it shows (`constraints/proving.py`), or it is the last attempt. The best solution so far is kept. Where its
+exact rates are far inside their bounds, a search for wider bounds follows (`constraints/widening.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from evenhand.constraints.inequality_parts import PartSums
 from evenhand.constraints.leave_one_out import optimism
 from evenhand.constraints.proving import Proof, Proving, ShiftedBounds
 from evenhand.constraints.slices import Bounds
+from evenhand.constraints.widening import WidthSearch
 from evenhand.horizontal.sqp.counting import CountedParts
 from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.programs.optimality import SHARED, Residual
@@ -27,6 +28,9 @@ from evenhand.protocol.roles import SERVER
 
 PASSES = 8
 """Most moves of the bounds without a better model; most runs need two or three."""
+
+SMALLEST_GAIN = 1e-3
+"""Smallest relative decrease of the objective that the search for wider bounds looks for."""
 
 
 class Verdict(Enum):
@@ -82,6 +86,8 @@ class MovingBounds:
         How much worse inequalities are at leave-one-out scores, at the last solution that was measured.
     shared_smooth
         Smooth sums over the shared parts, at the last model that was counted.
+    search
+        The search for wider bounds, if there is or was one.
     """
 
     state_fields: ClassVar = {
@@ -95,6 +101,7 @@ class MovingBounds:
         "proving": Proving,
         "shifted": ShiftedBounds,
         "seen": Seen | None,
+        "search": WidthSearch | None,
     }
 
     def __init__(
@@ -107,6 +114,7 @@ class MovingBounds:
         self.shared_smooth: Array = np.zeros(0 if counted is None else len(counted.shared.parts))
         self.patience, self.measured = PASSES, False
         self.seen: Seen | None = None
+        self.search: WidthSearch | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -117,7 +125,11 @@ class MovingBounds:
 
     @property
     def bounds(self) -> Bounds:
-        return self.shifted.bounds
+        return self.search.bounds(self.shifted) if self._searches else self.shifted.bounds
+
+    @property
+    def _searches(self) -> bool:
+        return self.search is not None and self.search.open
 
     def finest(self, feasibility: float) -> float:
         """Return the accuracy to which constraints must hold for margins to have an effect."""
@@ -161,6 +173,8 @@ class MovingBounds:
 
     def judge(self, solution: Evaluation, net: Array, residual: Residual) -> Verdict:
         """Evaluate a solution under the current bounds, and move the bounds if that helps."""
+        if self._searches:
+            return self._widen(solution, net, residual)
         if self.proving.asks and self.proving.update(solution.errors, self.caution):
             self.shifted.take(self.proving.aim)
             # Solutions under other aims cannot be compared.
@@ -171,11 +185,34 @@ class MovingBounds:
             if self.measured:
                 # The proof holds for this model only.
                 self.seen = None
-            return Verdict.RIGHT
+            return self._last(Verdict.RIGHT)
         if self.patience:
             self.follow(solution)
             return Verdict.MOVED
-        return Verdict.UNKNOWN if self._unmeasured else Verdict.LAST
+        return Verdict.UNKNOWN if self._unmeasured else self._last(Verdict.LAST)
+
+    def _last(self, verdict: Verdict) -> Verdict:
+        """Return the verdict, or begin to search for wider bounds."""
+        seen = self.seen
+        if seen is None or self.search is not None or self.proving.asks:
+            return verdict
+        if seen.excess == 0.0 and not self.shifted.loose(seen.exact, self._table(seen.net)):
+            return verdict
+        self.search = WidthSearch(*seen.rank, gain=SMALLEST_GAIN * abs(seen.residual.objective))
+        return Verdict.MOVED
+
+    def _widen(self, solution: Evaluation, net: Array, residual: Residual) -> Verdict:
+        """Continue the search for wider bounds; at its end, the best solution so far is the answer."""
+        assert self.search is not None
+        self._right(solution, net, residual)
+        assert self.seen is not None
+        self.search.take(self.shifted.excess(solution.exact), residual.objective, self.shifted.width(solution.rows))
+        if self.search.open:
+            return Verdict.MOVED
+        return Verdict.RIGHT if self.seen.excess == 0.0 else Verdict.LAST
+
+    def _table(self, net: Array) -> Array:
+        return self.asked.table(self.asked.of_net(net))
 
     @property
     def _unmeasured(self) -> bool:
@@ -188,7 +225,7 @@ class MovingBounds:
         if self.seen is None or (excess, residual.objective) < self.seen.rank:
             self.seen = Seen.of(solution, excess, net, residual)
             self.patience = PASSES
-        return self.shifted.right(solution.exact, self.asked.table(self.asked.of_net(net)))
+        return self.shifted.right(solution.exact, self._table(net))
 
     def follow(self, at: Evaluation) -> None:
         """Move bounds by the difference of exact and smooth rates here."""

@@ -71,6 +71,9 @@ class DenseColumns:
         return self._basis @ values
 
     def tilted_sums(self, weights: Array, stratum: Integers, values: Array) -> Array:
+        if len(weights) > weights.shape[1]:
+            # With many groups there are fewer strata than pairs of them: sum over strata first.
+            return weights @ self.tilted_sums(np.eye(weights.shape[1]), stratum, values)
         sums = np.zeros((len(weights), self.width))
         for part, basis in self._parts(CACHED):
             sums += (weights[:, stratum[part]] * values[part]) @ basis.T

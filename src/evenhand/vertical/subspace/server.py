@@ -188,10 +188,11 @@ class SubspaceServer(Server):
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         objective, misses = self.objective(point), self.problem.shifted.excess(point.exact) > 0.0
-        settled, solution = self._settled(point), None
-        if settled and not self.problem.moves:
+        settled, solution, shift = self._settled(point), None, self.problem.shifted.shift
+        if settled and self.problem.unsearched:
             solution = self._solve(objective)
-            self.next_gain = max(objective - solution.objective, 0.0) / objective
+            holds = self.problem.shifted.excess(solution.point.exact) == 0.0
+            self.next_gain = max(objective - solution.objective, 0.0) / objective if holds else 0.0
             settled = GAINS_LEFT * self.next_gain <= self.job.tol
         self.progress.missed += settled and misses
         converged = settled and not misses
@@ -205,6 +206,7 @@ class SubspaceServer(Server):
             return self._close()
         self._report(point)
         if converged or hopeless:
+            self.problem.shifted.shift = shift
             self.certify(point, converged)
             return self._return([np.zeros(block.width) for block in self.blocks], last=True)
         self.round += 1

@@ -16,6 +16,8 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proving, ShiftedBounds
+from evenhand.constraints.slices import Bounds
+from evenhand.constraints.widening import WidthSearch
 from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns, RowSample, draw_sample
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.vertical.subspace.blocks import PartyBlock
@@ -26,6 +28,8 @@ LADDER = (8.0, 4.0, 2.0)
 PASSES = 6
 """Maximum number of solutions of a round's tiny problem. In hard cases one is not enough."""
 
+SEARCHES = 3
+"""Maximum number of rounds that search for wider bounds of smooth rates."""
 Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
 """Solves the tiny problem under the constraints of a Lagrangian, from these coefficients (None: from zero)."""
 Measure = Callable[[ReducedSolution], tuple[Array, Array]]
@@ -46,9 +50,17 @@ class RateSchedule:
     ----------
     errors, optimism
         Standard errors and optimism of the constraints at the last solution, where some have a confidence level.
+    searches
+        Number of rounds left that may search for wider bounds.
     """
 
-    state_fields: ClassVar = {"shifted": ShiftedBounds, "proving": Proving, "errors": Array, "optimism": Array}
+    state_fields: ClassVar = {
+        "shifted": ShiftedBounds,
+        "proving": Proving,
+        "errors": Array,
+        "optimism": Array,
+        "searches": int,
+    }
 
     def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
         self.wanted = wanted
@@ -57,6 +69,7 @@ class RateSchedule:
         self.shifted = ShiftedBounds(rows.bounds, self._rates, rows.grain, exact_rates)
         self.proving = Proving(rows.rows, rows.bounds)
         self.errors, self.optimism = np.zeros((2, len(rows)))
+        self.searches = SEARCHES
         self._made: tuple[float, Array, Lagrangian] | None = None
 
     def at_round(self, number: int) -> Lagrangian:
@@ -64,7 +77,10 @@ class RateSchedule:
         factor = LADDER[number - 1] if 0 < number <= len(LADDER) else 1.0
         if not self.moves and (factor == 1.0 or not self._rates.any()):
             return self.wanted
-        bounds = self.shifted.bounds
+        return self._under(self.shifted.bounds, factor)
+
+    def _under(self, bounds: Bounds, factor: float = 1.0) -> Lagrangian:
+        """Return the problem under these bounds, with temperatures times a factor."""
         sides = np.stack([bounds.lower, bounds.upper])
         if self._made is not None and self._made[0] == factor and np.array_equal(self._made[1], sides):
             return self._made[2]
@@ -86,38 +102,74 @@ class RateSchedule:
         """Whether bounds move at all."""
         return self.proving.asks or bool(self.shifted.exact.any())
 
+    @property
+    def unsearched(self) -> bool:
+        """Whether the tiny problem of the next round may gain more than the last round did."""
+        return not self.moves or self.searches == SEARCHES
+
     def settling(self, number: int) -> bool:
         """Return whether this round is one of the first, in which temperatures still fall."""
         return bool(self._rates.any()) and number <= len(LADDER)
 
-    def solve(self, number: int, solve: Solve, measure: Measure, far: bool) -> ReducedSolution:
+    def solve(
+        self, number: int, solve: Solve, measure: Measure, far: bool = False, least_gain: float = 0.0
+    ) -> ReducedSolution:
         """Solve a round's problem; move bounds and solve again until the exact rates are right.
 
         While the optimum is far, one pass is enough. If the exact rates are never right, return the pass with the
-        smallest excess of exact rates, then with the smallest objective.
+        smallest excess of exact rates, then with the smallest objective. A decrease of the objective by less than
+        `least_gain` is not searched for.
         """
         found = solve(self.at_round(number), None)
         # In the first rounds the bounds would follow other temperatures. More passes there brought no gain.
         if not self.moves or self.settling(number):
             return found
-        best, shift = found, self.shifted.shift
         self.shifted.begin()
         if far and not self.proving.asks:
             # The columns will change before this matters, so δ is updated only once a round.
             if not self.shifted.right(found.point.exact, found.multipliers):
                 self.shifted.follow(found.point.exact, found.point.values)
             return found
+        best = self._followed(found, solve, measure)
+        if self._may_gain(best):
+            best = self._widened(best, solve, measure, least_gain)
+        return best
+
+    def _may_gain(self, best: ReducedSolution) -> bool:
+        """Return whether to search for wider bounds: once in any case, and again while a rate could be nearer."""
+        exact = best.point.exact
+        bounded = bool(best.multipliers[:, self.shifted.exact].any())
+        unsure = self.searches == SEARCHES or self.shifted.excess(exact) > 0.0
+        return bounded and self.searches > 0 and (unsure or self.shifted.loose(exact, best.multipliers))
+
+    def _followed(self, found: ReducedSolution, solve: Solve, measure: Measure) -> ReducedSolution:
+        """Let δ follow the exact rates, and return the best solution with its δ."""
+        best, shift = found, self.shifted.shift
         for _ in range(PASSES - 1):
             aimed = self._aim(found, measure)
             if not aimed and self.shifted.right(found.point.exact, found.multipliers):
                 break
             self.shifted.follow(found.point.exact, found.point.values)
-            found = solve(self.at_round(number), found.coefficients)
+            found = solve(self._under(self.shifted.bounds), found.coefficients)
             # Solutions for different target bounds cannot be compared.
             if aimed or self._rank(found) < self._rank(best):
                 best, shift = found, self.shifted.shift
         self.shifted.shift = shift
         return best
+
+    def _widened(self, best: ReducedSolution, solve: Solve, measure: Measure, least_gain: float) -> ReducedSolution:
+        """Search for wider bounds of smooth rates under which exact rates hold; return the better solution."""
+        self.searches -= 1
+        search, start, widest = WidthSearch(*self._rank(best), least_gain), None, best
+        while search.open:
+            found = solve(self._under(search.bounds(self.shifted)), start)
+            search.take(*self._rank(found), self.shifted.width(found.point.values))
+            start, widest = found.coefficients, min(widest, found, key=self._rank)
+        if widest is best:
+            return best
+        self.shifted.hold(widest.point.exact, widest.point.values, widest.multipliers)
+        self.shifted.begin()
+        return self._followed(widest, solve, measure)
 
     def _aim(self, found: ReducedSolution, measure: Measure) -> bool:
         """Move the bounds of constraints with a confidence level, if they do not fit this solution."""
@@ -146,6 +198,8 @@ FAR = 3.0
 """Promised gain, in multiples of tol, above which a round's tiny problem is not solved to exact rates."""
 LOOSEST = 1e-3
 """Loosest tolerance of a tiny problem. Parties' promises can be arbitrarily large where multipliers are steep."""
+MOST_STEPS = 150
+"""Maximum number of steps in all solutions of a round's tiny problem, so that a round's time is bounded."""
 MOST_COPIED = 1 << 23
 """Maximum number of values that are copied to have all columns side by side: 67 MB."""
 
@@ -220,10 +274,10 @@ class TinyProblem:
         columns, cost = self._arranged(known), float(len(scores)) * len(known) ** 2
         sample = None if self._sample is None else self._sample.of(columns)
         # A pass over the same columns starts from the factorisation of the one before.
-        root = None
+        root, left = None, MOST_STEPS
 
         def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
-            nonlocal multipliers, root
+            nonlocal multipliers, root, left
             solution = solve_reduced(
                 lagrangian,
                 scores,
@@ -235,12 +289,13 @@ class TinyProblem:
                 # A run that asks for the last digits must have them in the tiny problem, too.
                 tolerance=max(1e-13, min(1e-10, 0.01 * self._tol), min(0.01 * decrement, LOOSEST)),
                 feasibility=max(1e-12, 0.1 * min(FEASIBLE, self._tol)),
-                limit=30,
+                limit=min(30, left),
                 sample=sample,
                 root=root,
                 known=present() if lagrangian is present().lagrangian else None,
             )
             self.effort += solution.iterations * cost
+            left -= solution.iterations
             multipliers, root = solution.multipliers, solution.root
             return solution
 
@@ -248,7 +303,8 @@ class TinyProblem:
             self.effort += cost
             return measured(self._lagrangian, found.point.scores, found.multipliers, np.array(known).T, norms.gram)
 
-        return schedule.solve(number, solve, measure, far=decrement > FAR * self._tol * objective)
+        far = decrement > FAR * self._tol * objective
+        return schedule.solve(number, solve, measure, far, least_gain=self._tol * objective)
 
     def _parts(self, blocks: Sequence[PartyBlock], squared_norm: float) -> tuple[list[Array], Quadratic]:
         """Return all columns, and the regulariser as a function of their coefficients."""

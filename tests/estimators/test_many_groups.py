@@ -1,0 +1,63 @@
+"""With many small groups, a fit does not end at one decision for everybody while a better feasible model is near."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from evenhand import EqualizedOdds, HorizontalClassifier, VerticalClassifier
+
+EPSILON, GROUPS, ROWS = 0.02, 8, 5000
+
+
+def people(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw rows of which most are positive; groups shrink by a quarter each, and differ in what all columns share."""
+    random = np.random.default_rng(seed)
+    shares = np.r_[1.0, 0.08 * 0.75 ** np.arange(GROUPS - 1)]
+    effects = np.r_[0.0, -random.uniform(0.3, 1.4, GROUPS - 1)]
+    group = random.choice(GROUPS, ROWS, p=shares / shares.sum())
+    factor = random.normal(size=ROWS) + 0.8 * effects[group]
+    columns = factor[:, None] * random.uniform(0.3, 0.9, 6) + random.normal(size=(ROWS, 6))
+    score = 2.5 + factor + 0.3 * columns[:, 0] + 0.3 * effects[group]
+    return columns, (score + random.logistic(size=ROWS) > 0.0).astype(int), group
+
+
+def gap(decided: np.ndarray, labels: np.ndarray, group: np.ndarray) -> float:
+    rates = [[np.mean(decided[(labels == y) & (group == g)]) for g in range(GROUPS)] for y in (0, 1)]
+    return max(max(one) - min(one) for one in rates)
+
+
+def fitted(solver: str, columns: np.ndarray, labels: np.ndarray, group: np.ndarray) -> tuple[Any, np.ndarray]:
+    settings: dict[str, Any] = {"constraint": EqualizedOdds(EPSILON, measure="error"), "random_state": 0}
+    groups, parts = pd.DataFrame({"group": group}), [columns[:, :3], columns[:, 3:]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if solver == "subspace":
+            model = VerticalClassifier(**settings).fit(parts, labels, sensitive_features=groups)
+            return model, model.decision_function(parts)
+        model = HorizontalClassifier(solver=solver, **settings)
+        model.fit(columns, labels, sensitive_features=groups, clients=np.arange(ROWS) % 3)
+        return model, model.decision_function(columns)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("solver", ["subspace", "sqp"])
+def test_no_feasible_model_on_a_simple_path_is_better(solver: str, seed: int) -> None:
+    columns, labels, group = people(seed)
+    model, scores = fitted(solver, columns, labels, group)
+    assert model.certificate_.converged
+    assert gap(scores > 0, labels, group) <= EPSILON
+
+    def loss(of: np.ndarray) -> float:
+        return float(np.mean(np.logaddexp(0.0, np.where(labels > 0, -of, of))))
+
+    # The best feasible model among shifts and scales of a pooled fit without constraint.
+    free = LogisticRegression().fit(columns, labels).decision_function(columns)
+    paths = [a + b * (free - free.mean()) for a in np.linspace(1.0, 4.0, 31) for b in np.linspace(0.0, 1.0, 11)]
+    least = min(loss(one) for one in paths if gap(one > 0, labels, group) <= EPSILON)
+    assert loss(scores) <= 1.01 * least
