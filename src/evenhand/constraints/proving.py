@@ -308,10 +308,11 @@ class ShiftedBounds:
         near = excess >= -2.0 * self.margin[self.exact] - NOTHING
         return bool((excess <= NOTHING).all() and near[held].all())
 
-    def loose(self, exact: Array, table: Array) -> bool:
-        """Return whether an exact rate is far inside a bound that has a multiplier in `table`."""
-        far = self.aim.excess(exact) < -2.0 * MARGIN * np.abs(_room(self.aim)[0]) - NOTHING
-        return bool((far & (table > 0.0))[:, self.exact].any())
+    def loose(self, exact: Array, table: Array, share: float = 2.0 * MARGIN) -> bool:
+        """Return whether bounds have multipliers in `table`, and all such rates are inside by this share of them."""
+        held = (table > 0.0)[:, self.exact]
+        near = self.aim.excess(exact) >= -share * np.abs(_room(self.aim)[0]) - NOTHING
+        return bool(held.any() and not near[:, self.exact][held].any())
 
 
 def _margin(asked: Bounds, grain: Array) -> Array:

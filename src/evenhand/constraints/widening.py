@@ -26,10 +26,13 @@ class WidthSearch:
 
     Parameters
     ----------
-    excess, objective
-        Of the best model so far: how far its exact rates exceed their bounds, and its objective.
+    excess, objective, needed
+        Of the best model so far: how far its exact rates exceed their bounds, its objective, and the width that its
+        smooth rates need.
     gain
         Smallest decrease of the objective that is worth a step.
+    steps
+        Largest number of problems to solve.
 
     Attributes
     ----------
@@ -51,10 +54,18 @@ class WidthSearch:
         "_left": int,
     }
 
-    def __init__(self, excess: float = 0.0, objective: float = 0.0, gain: float = 0.0) -> None:
+    def __init__(
+        self,
+        excess: float = 0.0,
+        objective: float = 0.0,
+        needed: float = NARROWEST,
+        gain: float = 0.0,
+        steps: int = STEPS,
+    ) -> None:
         self.excess, self.objective, self.gain = excess, objective, gain
         self.width, self.open = UNBOUNDED, True
-        self._low, self._high, self._left = NARROWEST, UNBOUNDED, STEPS
+        self._low = max(NARROWEST, needed) if excess == 0.0 else NARROWEST
+        self._high, self._left = UNBOUNDED, steps
         # The least objective that wider bounds than those known to hold could give.
         self._least = -float("inf")
 

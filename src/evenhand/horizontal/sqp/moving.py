@@ -29,6 +29,10 @@ from evenhand.protocol.roles import SERVER
 PASSES = 8
 """Most moves of the bounds without a better model; most runs need two or three."""
 
+WIDTHS = 5
+"""Problems that the search for wider bounds solves; each takes two to four rounds."""
+UNUSED = 0.5
+"""Share of every active bound that must be unused for a search: it costs a dozen rounds."""
 SMALLEST_GAIN = 1e-3
 """Smallest relative decrease of the objective that the search for wider bounds looks for."""
 
@@ -196,9 +200,10 @@ class MovingBounds:
         seen = self.seen
         if seen is None or self.search is not None or self.proving.asks:
             return verdict
-        if seen.excess == 0.0 and not self.shifted.loose(seen.exact, self._table(seen.net)):
+        if seen.excess == 0.0 and not self.shifted.loose(seen.exact, self._table(seen.net), UNUSED):
             return verdict
-        self.search = WidthSearch(*seen.rank, gain=SMALLEST_GAIN * abs(seen.residual.objective))
+        gain = SMALLEST_GAIN * abs(seen.residual.objective)
+        self.search = WidthSearch(*seen.rank, self.shifted.width(seen.rows), gain, WIDTHS)
         return Verdict.MOVED
 
     def _widen(self, solution: Evaluation, net: Array, residual: Residual) -> Verdict:

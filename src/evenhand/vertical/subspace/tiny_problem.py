@@ -160,7 +160,8 @@ class RateSchedule:
     def _widened(self, best: ReducedSolution, solve: Solve, measure: Measure, least_gain: float) -> ReducedSolution:
         """Search for wider bounds of smooth rates under which exact rates hold; return the better solution."""
         self.searches -= 1
-        search, start, widest = WidthSearch(*self._rank(best), least_gain), None, best
+        needed = self.shifted.width(best.point.values)
+        search, start, widest = WidthSearch(*self._rank(best), needed, least_gain), None, best
         while search.open:
             found = solve(self._under(search.bounds(self.shifted)), start)
             search.take(*self._rank(found), self.shifted.width(found.point.values))
