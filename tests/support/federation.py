@@ -81,7 +81,7 @@ def run_sites(
         except Exception as error:
             ends[name] = error
             # As a supervisor would: it takes a moment to notice.
-            threading.Timer(1.0, over.set).start()
+            threading.Timer(0.25, over.set).start()
         for other in network.sites.values():
             if other is not site:
                 other.gone(name)

@@ -16,6 +16,8 @@ from evenhand.errors import ColumnWarning, ConstraintError, DataError, InputErro
 from evenhand.jobs.schema import LabelSection
 from evenhand.printing import listed, quoted
 
+_BLOCK: Final = 4096
+
 
 @contextmanager
 def naming(owner: str) -> Iterator[None]:
@@ -76,10 +78,18 @@ def _places(ids: Sequence[Any] | pd.Index, seed: int) -> Array:
     """Return a pseudo-random number between 0 and 1 for each id, always the same."""
     key = hashlib.blake2b(str(int(seed)).encode(), digest_size=32).digest()
     # Parties have the text of an id in common: 7 from a CSV file and numpy's int64(7) must agree.
-    values = ids.to_numpy(dtype=object) if isinstance(ids, pd.Index) else ids
-    digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in values)
+    digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in _each(ids))
     # The top 53 of 64 bits fill a float exactly.
     return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _each(ids: Sequence[Any] | pd.Index) -> Iterator[Any]:
+    """Yield ids, those of an index a block at a time: an index of text yields single ids slowly."""
+    if not isinstance(ids, pd.Index):
+        yield from ids
+        return
+    for start in range(0, len(ids), _BLOCK):
+        yield from ids[start : start + _BLOCK].to_numpy(dtype=object)
 
 
 def parts_of(test: Booleans) -> dict[str, Booleans]:
