@@ -108,12 +108,20 @@ def words_of_a_dealer(session: Session, peer: str, number: int) -> list[bytes]:
     scores = session.seed(peer, f"scores {number} terms")
     found = [
         *(party.shares(number), party.slope(number), party.directions(number), party.scores(number)),
-        *(party.products(number, 3), *party.checks(number)),
-        *(server.nu(number), server.shares("a", 2, number)),
+        *(party.products(number, 3), party.weights(number), *party.checks(number)),
+        *(server.nu(number), server.pull(number, 4), server.factors(number, 4), server.shares("a", 2, number)),
         *(stream(scores, label, 4) for label in ("columns", "scores", "weights a")),
         stream(session.secret(f"checks {number}"), "sketch", 2),
     ]
     return [one.tobytes() for one in found]
+
+
+def words_of_encryption(session: Session, number: int) -> list[bytes]:
+    """Return the random words, keys and covers of one encrypted exchange."""
+    server, party = session.secret("products terms"), session.secret("covers terms")
+    labels = [(server, f"words 0 {number} a"), (server, f"key words {number} a"), (server, f"key weights {number} a")]
+    labels += [(party, f"words {number} 0"), (party, f"pull {number}"), (party, f"weights {number} 0")]
+    return [stream(secret, label, 4).tobytes() for secret, label in labels]
 
 
 def test_no_mask_and_no_box_repeats_over_a_thousand_schedules_of_crashes() -> None:
@@ -137,6 +145,7 @@ def test_no_mask_and_no_box_repeats_over_a_thousand_schedules_of_crashes() -> No
                 member.mask(company, 4).tobytes(),
                 sessions[name].secret(f"vfb2 {number}"),
                 *words_of_a_dealer(sessions[name], peer, number),
+                *words_of_encryption(sessions[name], number),
             ):
                 masks.add(mask)
                 drawn += 1
@@ -144,6 +153,6 @@ def test_no_mask_and_no_box_repeats_over_a_thousand_schedules_of_crashes() -> No
                 boxes.add(box)
                 sealed += 1
             rounds_again += 1
-    assert len(masks) == drawn == 16 * rounds_again
+    assert len(masks) == drawn == 25 * rounds_again
     assert len(boxes) == sealed
     assert set(numbers.values()) == {1000}
