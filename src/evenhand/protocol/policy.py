@@ -45,7 +45,8 @@ class OwnPolicy:
     label_epsilon
         Maximum ε of label privacy; if set, label privacy is required.
     most_ids
-        Maximum number of ids of another party that it compares its own with, under private ids; None is the default.
+        Maximum number of ids of another party that it compares its own with; if set, jobs without private ids are
+        refused. None is the default under private ids.
     questions
         People that it scores after training: ``"any"`` in its table, ``"trained"``, the common rows of the run, or
         ``"none"``. None is ``"trained"`` under private ids, and ``"any"`` otherwise.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
+from filelock import FileLock
 from pydantic import Field
 
 from evenhand.data.tables.party_tables import FrameTable, open_table
@@ -27,6 +28,7 @@ from evenhand.models.saved import from_state
 from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.key_exchange import KeyParty, KeyServer, Session
 from evenhand.protocol.asking import AskedParty, AskServer
+from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.runtime.files import write_bytes
@@ -116,6 +118,21 @@ def _session(name: str, terms: VerticalTerms, question: Question, identity: Path
 
 
 @dataclass(frozen=True)
+class Counted:
+    """Count the people asked for after one run on disk, before the answer leaves; refuse more than a policy allows."""
+
+    path: Path
+    policy: OwnPolicy
+
+    def __call__(self, asked: int) -> None:
+        # Questions at the same time are counted one after the other.
+        with FileLock(self.path.with_name(f".{self.path.name}.lock"), mode=0o600):
+            before = int(parse_json(self.path, self.path.read_bytes())["people"]) if self.path.exists() else 0
+            self.policy.admit(asked, before)
+            write_bytes(self.path, json.dumps({"people": before + asked}).encode(), private=True)
+
+
+@dataclass(frozen=True)
 class Answered:
     """A party's record of a question: the run, and how many of its rows were scored."""
 
@@ -150,15 +167,9 @@ def answering_program(
         check_ids(table.known.index, name)
         model, matrix = party_model(folder, name, encoder), table.transform(encoder)
     people, policy = 0, own.policy.to_policy()
+    admit = Counted(folder.path / ASKED_FOR, policy)
     trained_only = (policy.questions or ("trained" if job.job.ids == "private" else "any")) == "trained"
     among = folder.read_party(name, "rows")["sums"] if trained_only else None
-
-    def admit(asked: int) -> None:
-        """Count the people asked for on disk before the answer leaves."""
-        counted = folder.path / ASKED_FOR
-        before = int(parse_json(counted, counted.read_bytes())["people"]) if counted.exists() else 0
-        policy.admit(asked, before)
-        write_bytes(counted, json.dumps({"people": before + asked}).encode(), private=True)
 
     for batch in range(question.batches):
         asked = AskedParty(name, table.known.index, among, admit)

@@ -115,6 +115,11 @@ def party_program(
     if name == job.holder:
         _require_secret(job, own)
     _check_weight(job, own)
+    if own.policy.most_ids is not None and job.job.ids != "private":
+        raise RunError(
+            f"ids = {job.job.ids!r} lets the server compare {name}'s ids with any list, but {name}'s policy limits "
+            'such lists (most_ids). Use ids = "private", or remove most_ids'
+        )
     rows = table_rows(job, own, base)
 
     def accepted(terms: Terms) -> None:
