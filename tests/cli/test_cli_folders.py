@@ -246,7 +246,8 @@ def limited(limit: int, size: int, *words: object) -> subprocess.CompletedProces
     def set_limit() -> None:
         resource.setrlimit(limit, (size, size))
 
-    command = [sys.executable, "-m", "evenhand", *map(str, words)]
+    # Without bytecode, which Python would write cut off to where the next process finds it.
+    command = [sys.executable, "-B", "-m", "evenhand", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=set_limit)
 
 

@@ -213,7 +213,7 @@ except DataError as error:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files cannot be limited in size there")
 def test_a_disk_that_fills_up(files: list[Path], tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FULL, files[0].parent, tmp_path / "cache"]
+    command = [sys.executable, "-B", "-c", FULL, files[0].parent, tmp_path / "cache"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout == f"cannot write to {tmp_path / 'cache'}: File too large; name another cache\n"
     assert list((tmp_path / "cache").iterdir()) == []
