@@ -6,6 +6,7 @@ attribute (error rates within 0.02). Printed are means over the splits, rounds, 
 rows under the constraint; then what was asked of curves, beside what was measured.
 
     python benchmarks/curves.py [--source FOLDER] [--splits 3] [--rows 20000] [--tables adult money ...]
+    python benchmarks/curves.py --few 200 --splits 10    # 200 training rows, all others test; without the constraint
 """
 
 from __future__ import annotations
@@ -111,17 +112,22 @@ def pooled_auc(train: pd.DataFrame, test: pd.DataFrame, labels: np.ndarray, unse
     return float(roc_auc_score(unseen, model.fit(train, labels).predict_proba(test)[:, 1]))
 
 
-def measure(problem: Problem, rows: int, seed: int) -> dict[str, list[float]]:
+def measure(problem: Problem, rows: int, few: int | None, seed: int) -> dict[str, list[float]]:
     """Fit one split; return AUC without and with the constraint, rounds of both, and the gap."""
     frame, labels, groups = problem
     some = np.random.default_rng(seed).permutation(len(labels))[:rows]
-    train, test = train_test_split(some, test_size=0.3, random_state=seed, stratify=labels[some])
+    size = 0.7 if few is None else few
+    train, test = train_test_split(some, train_size=size, random_state=seed, stratify=labels[some])
     parts = np.array_split(np.arange(frame.shape[1]), PARTIES)
     tables = {part: [frame.iloc[chosen, own] for own in parts] for part, chosen in (("train", train), ("test", test))}
     found = {}
     for numbers in KINDS:
         settings: dict[str, Any] = {"encoder": PartyEncoder(numbers=numbers), "random_state": 0}
         plain = VerticalClassifier(**settings).fit(tables["train"], labels[train])
+        if few is not None:
+            auc = float(roc_auc_score(labels[test], plain.decision_function(tables["test"])))
+            found[numbers] = [auc, np.nan, plain.n_iter_, np.nan, np.nan]
+            continue
         fair = VerticalClassifier(constraint=CONSTRAINT, **settings)
         fair.fit(tables["train"], labels[train], sensitive_features=groups.iloc[train])
         scores = [model.decision_function(tables["test"]) for model in (plain, fair)]
@@ -155,6 +161,7 @@ def main() -> None:
     options.add_argument("--source", type=Path, default=None)
     options.add_argument("--splits", type=int, default=3)
     options.add_argument("--rows", type=int, default=20_000)
+    options.add_argument("--few", type=int, default=None)
     options.add_argument("--tables", nargs="+", default=[*PUBLIC, *GENERATED], choices=[*PUBLIC, *GENERATED])
     asked = options.parse_args()
     warnings.simplefilter("ignore")
@@ -162,7 +169,7 @@ def main() -> None:
     means: dict[str, dict[str, np.ndarray]] = {}
     for name in asked.tables:
         problem = find(name, asked.source, asked.rows)
-        splits = [measure(problem, asked.rows, seed) for seed in range(asked.splits)]
+        splits = [measure(problem, asked.rows, asked.few, seed) for seed in range(asked.splits)]
         means[name] = {numbers: np.mean([one[numbers] for one in splits], axis=0) for numbers in splits[0]}
         for numbers, (auc, fair, rounds, more, gap) in means[name].items():
             rest = [] if np.isnan(fair) else [f"{fair:.4f}", f"{rounds:.1f}", f"{more:.1f}", f"{gap:.4f}"]

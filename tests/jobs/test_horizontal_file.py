@@ -153,6 +153,14 @@ def test_noise_is_shared_out_under_masks(hospitals: HospitalJob) -> None:
     assert hospitals.read().to_protection() == SharedGaussian(2.0, 0.5, 3.0, shares=3)
 
 
+def test_clients_of_a_job_agree_on_curves(hospitals: HospitalJob) -> None:
+    hospitals.content["data"]["numbers"] = {"age": "curves"}
+    hospitals.run()
+    encoder = PartyEncoder.from_state(RunFolder.open(hospitals.folder / "run").read_model("encoder"))
+    assert encoder.widths["pressure"] == 1
+    assert [name.startswith("age ") for name in encoder.feature_names_out[:5]] == [True] * 4 + [False]
+
+
 def test_a_masked_job_ends_where_the_plain_one_does(hospitals: HospitalJob) -> None:
     pytest.importorskip("nacl")
     plain = hospitals.run("plain")

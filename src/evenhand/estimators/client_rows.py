@@ -246,7 +246,7 @@ class ClientPool:
         """Run a client's steps up to its encoded rows."""
         inside = self._inputs.clients == name
         if self._agrees:
-            shared = yield from agree_on_encoder(name, self._learn(name, inside))
+            shared = yield from agree_on_encoder(name, self._learn(name, inside), self._inputs.X[inside])
             self.encoder = shared if self.encoder is None else self.encoder
         dealt = rows_of(name, inside, self.features, self._codes, self._inputs.sensitive, self._crop, self._trees)
         if self._trees and self.encoder is not None:

@@ -27,8 +27,9 @@ SUMMARY = Schema(
     direction=CLIENT_TO_SERVER,
     reveals=(
         "A summary of the client's data. If nothing was agreed beforehand: for each numeric column and date "
-        "the number of values, mean, sum of squared deviations and range; for each other column its levels "
-        "(with max_levels also their counts); for each column whether values are missing and whether all "
+        "the number of values, mean, sum of squared deviations and range, and with curves or bins then also the "
+        "number of values between some 300 edges, which tell the values of few rows nearly; for each other column "
+        "its levels (with max_levels also their counts); for each column whether values are missing and whether all "
         "differ; and the labels and groups that occur. If a constraint crosses attributes, also which "
         "combinations occur with which labels. For solvers that weight all rows alike from the first round "
         "on, also the number of rows, in total and in each slice of the constraints. Only sums over clients "

@@ -182,11 +182,17 @@ def server_steps(
 # -- how columns are encoded
 
 
-def agree_on_encoder(name: str, learned: PartyEncoder) -> Steps[PartyEncoder]:
-    """Send a summary of a client's columns in its training rows; return the shared encoder."""
+def agree_on_encoder(name: str, learned: PartyEncoder, rows: Any) -> Steps[PartyEncoder]:
+    """Send a summary of a client's columns in its training rows, and counts for curves; return the shared encoder."""
     shared = AgreeClient(name, learned.to_summary())
     yield shared
-    return PartyEncoder.from_state(dict(shared.agreed or {}))
+    agreed = dict(shared.agreed or {})
+    if "edges" in agreed:
+        counted = PartyEncoder.from_state(agreed.get("encoder")).count_values(rows, agreed["edges"])
+        shared = AgreeClient(name, counted)
+        yield shared
+        agreed = dict(shared.agreed or {})
+    return PartyEncoder.from_state(agreed)
 
 
 def combine_encoders(names: Sequence[str], scale: bool, as_is: bool, rules: Mapping[str, Any]) -> Steps[PartyEncoder]:
@@ -195,10 +201,18 @@ def combine_encoders(names: Sequence[str], scale: bool, as_is: bool, rules: Mapp
 
     def together(told: Mapping[str, Summary]) -> Summary:
         made.append(PartyEncoder.from_summaries(told, scale=scale, as_is=as_is, **rules))
+        state, edges = made[-1].to_state(), made[-1].curve_edges()
+        return {"encoder": state, "edges": edges} if edges else state
+
+    def curved(told: Mapping[str, Summary]) -> Summary:
+        made[-1].add_curves(made[-1].curve_edges(), told)
         return made[-1].to_state()
 
     exchange = AgreeServer(names, together)
     yield exchange
+    if "edges" in (exchange.agreed or {}):
+        exchange = AgreeServer(names, curved)
+        yield exchange
     shared = PartyEncoder.from_state(dict(exchange.agreed or {}))
     shared.remarks = made[-1].remarks
     return shared

@@ -69,10 +69,14 @@ class CurveColumn(EncodedColumn):
     @classmethod
     def fit(cls, name: str, known: Array, missing: bool, rules: FitRules) -> Self | None:
         """Learn the curve from a column's known values; None if they take two values or fewer."""
-        values, counts = np.unique(known, return_counts=True)
+        return cls.of_counts(name, *np.unique(known, return_counts=True), missing, rules)
+
+    @classmethod
+    def of_counts(cls, name: str, values: Array, counts: Integers, missing: bool, rules: FitRules) -> Self | None:
+        """Learn the curve from different values in ascending order, and how many rows have each."""
         if len(values) <= 2:
             return None
-        ranks = (np.cumsum(counts) - counts / 2) / len(known)
+        ranks = (np.cumsum(counts) - counts / 2) / counts.sum()
         knots = ranks[_knots(counts)]
         some = np.union1d(
             np.searchsorted(ranks, np.linspace(ranks[0], ranks[-1], _GRID + 1)).clip(max=len(ranks) - 1),
@@ -81,7 +85,8 @@ class CurveColumn(EncodedColumn):
         steps = rules.numbers_of(name) == "bins"
         grid, below, ends = (tuple(map(float, one)) for one in (values[some], ranks[some], knots))
         column = cls(name, grid, below, ends, (0.0,) * (len(ends) - 1), steps, rules.mode(name, missing))
-        return column if steps else replace(column, means=tuple(float(one.mean()) for one in column.rises(known)))
+        means = tuple(float(np.average(one, weights=counts)) for one in column.rises(values))
+        return column if steps else replace(column, means=means)
 
     @property
     def kind(self) -> str:

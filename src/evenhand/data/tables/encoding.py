@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
-from evenhand.data.tables import column_kinds
+from evenhand.data.tables import column_kinds, curve_counts
 from evenhand.data.tables.category_columns import CategoryColumn
 from evenhand.data.tables.columns import (
     Bin,
@@ -32,10 +32,10 @@ from evenhand.data.tables.columns import (
     sparse_is_faster,
 )
 from evenhand.data.tables.matrix_encoding import MatrixScaling
-from evenhand.data.tables.numeric_columns import NumericColumn
-from evenhand.data.tables.raw import RawColumn
-from evenhand.errors import DataError, InputError
-from evenhand.printing import listed, quoted
+from evenhand.data.tables.numeric_columns import NumericColumn, NumericSummary
+from evenhand.data.tables.raw import NUMBER, RawColumn
+from evenhand.errors import DataError
+from evenhand.printing import listed
 
 VERSION: Final = 1
 """The version of the state that is written and read."""
@@ -176,18 +176,46 @@ class PartyEncoder:
         as_is: bool = False,
     ) -> Self:
         """Return the encoder of all clients' rows together, given each client's summary by name."""
-        if numbers not in ("auto", "standard") and not as_is:
-            raise InputError(
-                f"numbers is {quoted(numbers)}, and clients share no quantiles of their columns: across clients "
-                'numbers are standardised; set numbers = "standard"'
-            )
-        encoder = cls(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
+        rules = Rules(missing, max_levels, numbers, auto_numbers)
+        encoder = cls(scale=scale, as_is=as_is, **vars(rules))
         for owner, summary in summaries.items():
             try:
                 encoder._add(summary)
             except (DataError, KeyError, TypeError, ValueError, OverflowError) as error:
                 raise DataError(f"client {owner!r}: {error}") from error
         return encoder
+
+    def curve_edges(self) -> dict[str, list[float]]:
+        """Return the edges between which clients count their values, for columns that become curves; see `finish`."""
+        found = {}
+        for one, summary in zip(self._fitted(), self._summaries or (), strict=False):
+            curved = isinstance(one, NumericColumn) and column_kinds.becomes_curve(one, self._rules)
+            if curved and isinstance(summary, NumericSummary) and (edges := curve_counts.edges_of(summary, one)):
+                found[one.name] = edges
+        return found
+
+    def count_values(self, data: Any, edges: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+        """Return one client's counts of its values between these edges."""
+        raws = {raw.name: raw for raw in _find_columns(_as_frame(data), self._fitted())}
+        if strange := [name for name in edges if name not in raws or self.kinds[name] != NUMBER]:
+            raise DataError(f"there are edges for {strange[0]!r}, which is not a column of numbers")
+        return {
+            name: curve_counts.count(raws[name].known, curve_counts.checked_edges(one, name))
+            for name, one in edges.items()
+            if raws[name].kind is not None
+        }
+
+    def add_curves(self, edges: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+        """Make the curves of all clients' rows, given their counts by client's name."""
+        made = []
+        for one in self._fitted():
+            curved = None
+            if isinstance(one, NumericColumn) and one.name in edges:
+                sides = curve_counts.checked_edges(edges[one.name], one.name)
+                counts = curve_counts.added(told, one.name, sides)
+                curved = curve_counts.curve(one, sides, counts, self._rules)
+            made.append(one if curved is None else replace(curved, remarks=one.remarks))
+        self._set_columns(made)
 
     def _add(self, summary: Mapping[str, Any]) -> None:
         if (self._matrix if "columns" in summary else self._summaries) is not None:

@@ -124,7 +124,7 @@ class ClientTable:
         """Send a summary of the columns in the training rows; return the shared encoder."""
         with naming(self.owner):
             learned = learned_encoder(self.frame, self.test, self.columns, self._job.data, self._trees)
-        return (yield from agree_on_encoder(self.name, learned))
+        return (yield from agree_on_encoder(self.name, learned, self.frame.loc[~self.test, list(self.columns)]))
 
     def agree_on_given_encoder(self) -> Steps[PartyEncoder]:
         """Return the encoder that the job names, if all clients have the same one."""
