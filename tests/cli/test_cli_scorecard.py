@@ -70,7 +70,7 @@ def test_a_part_is_printed_and_written_without_the_files_of_others(here: Any, bi
     assert set(card["column"]) == {"age", "city"}
     assert (card["points"] == (SCALE.factor * card["log_odds"]).round()).all()
     assert "plus those of its bins at bank and at shop and at social" in done.stderr
-    assert "20 points double the odds of 'repaid'" in done.stderr
+    assert f"20 points double the odds of 'repaid'; it is the decision above {SCALE.offset:.0f} points" in done.stderr
     done = here("scorecard", binned.folder / "run", "--party", "shop", "--out", tmp_path / "shop.csv")
     assert (done.returncode, done.stdout) == (0, "")
     assert "points" not in done.stderr

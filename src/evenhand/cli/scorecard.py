@@ -49,7 +49,7 @@ def scorecard(
         write_bytes(out, csv_text(card.table).encode())
         remark(f"{len(card.table):,} bins of {card.owner} written into {out}")
     if (base := card.base(scale)) is not None:
-        positive = folder.labels.get("positive")
+        positive, cut = folder.labels.get("positive"), scale.offset + scale.factor * folder.cut
         others = [one["name"] for one in folder.description.get("party", []) if one["name"] != card.owner]
         remark(f"a row has {base:.0f} points, plus those of its bins at {' and at '.join([card.owner, *others])}")
-        remark(f"{double:g} points double the odds of {positive!r}; it is the decision above {scale.offset:.0f} points")
+        remark(f"{double:g} points double the odds of {positive!r}; it is the decision above {cut:.0f} points")

@@ -52,7 +52,7 @@ class PointScale:
 
     @property
     def offset(self) -> float:
-        """Points of even odds, where the decision changes."""
+        """Points of even odds."""
         return self.points - self.factor * math.log(self.odds)
 
 

@@ -72,7 +72,7 @@ class CategoryColumn(EncodedColumn):
     def bins(self) -> list[Bin]:
         more = [*(["another"] if self.other else []), *(["missing"] if self.missing == "seen" else [])]
         return [
-            Bin(str(one), unit, unit) for one, unit in zip([*self.levels, *more], np.eye(*self.widths), strict=True)
+            Bin(str(one), unit, unit) for one, unit in zip([*self.levels, *more], np.eye(self.widths[0]), strict=True)
         ]
 
     def encode(self, raw: RawColumn) -> list[Block]:
