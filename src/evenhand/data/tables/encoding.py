@@ -188,7 +188,7 @@ class PartyEncoder:
     def curve_edges(self) -> dict[str, list[float]]:
         """Return the edges between which clients count their values, for columns that become curves; see `finish`."""
         found = {}
-        for one, summary in zip(self._fitted(), self._summaries or (), strict=False):
+        for one, summary in zip(self._fitted() if self._summaries else (), self._summaries or (), strict=True):
             curved = isinstance(one, NumericColumn) and column_kinds.becomes_curve(one, self._rules)
             if curved and isinstance(summary, NumericSummary) and (edges := curve_counts.edges_of(summary, one)):
                 found[one.name] = edges
