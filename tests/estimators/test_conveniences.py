@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from support.hospitals import HospitalJob
 from support.tables import SmallJob, people
 
 import evenhand
 from evenhand import DemographicParity, EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
-from evenhand.errors import DataError, InputError
+from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.estimators import OneVsRestClassifier
 from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 from evenhand.runtime.folder import RunFolder
@@ -155,6 +157,31 @@ def test_three_classes_one_against_the_rest(frames: dict[str, pd.DataFrame]) -> 
     alone = VerticalClassifier(alpha=0.01, pos_label=1).fit(tables, (town == "Lyon").astype(int))
     place = model.classes_.tolist().index("Lyon")
     np.testing.assert_allclose(model.decision_function(tables)[:, place], alone.decision_function(tables), atol=1e-8)
+
+
+def test_one_class_against_the_rest_names_its_class_and_merges_empty_groups() -> None:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(300, 4))
+    y = np.array(["a", "b", "c"])[np.argmax(X[:, :3] + rng.gumbel(size=(300, 3)), axis=1)]
+    group = np.where(rng.random(300) < 0.5, "u", "v")
+    # Nobody of the third group has class c.
+    group[np.flatnonzero(y != "c")[:40]] = "w"
+    groups = pd.DataFrame({"g": group})
+    parts, fair = [X[:, :2], X[:, 2:]], VerticalClassifier(constraint=EqualOpportunity(0.5), random_state=0)
+    with pytest.raises(ConstraintError, match=r"class 'c' against the rest: .*empty.*empty_slices='merge'"):
+        OneVsRestClassifier(fair).fit(parts, y, sensitive_features=groups)
+    merged = OneVsRestClassifier(fair, empty_slices="merge")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        merged.fit(parts, y, sensitive_features=groups)
+    smaller = "u" if (group == "u").sum() < (group == "v").sum() else "v"
+    by_hand = groups.replace({"w": smaller})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        alone = clone(fair).set_params(pos_label=1).fit(parts, np.where(y == "c", 1, -1), sensitive_features=by_hand)
+    np.testing.assert_array_equal(merged.decision_function(parts)[:, 2], alone.decision_function(parts))
+    with pytest.warns(ConvergenceWarning, match=r"^class 'a' against the rest: the solver did not converge"):
+        OneVsRestClassifier(VerticalClassifier(max_rounds=1, tol=1e-12)).fit(parts, y)
 
 
 def test_arrow_tables_are_tables() -> None:

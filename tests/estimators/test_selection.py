@@ -91,6 +91,25 @@ def test_bounds_come_before_what_is_maximised(data) -> None:
     assert missed.epsilon == bounded.epsilon
 
 
+def test_settings_whose_fits_converge_come_first(data, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, labels, groups = data
+    table = pd.DataFrame(
+        {"alpha": None, "temperature": None, "epsilon": [0.1, 0.05, 0.01], "score": [0.7, 0.8, 0.9]}
+        | {"converged": [1.0, 1.0, 0.4]}
+    )
+    monkeypatch.setattr("evenhand.estimators.selection.frontier", lambda *_, **__: table)
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    chosen = select(estimator, tables, labels, sensitive_features=groups, epsilons=[0.1, 0.05, 0.01])
+    assert chosen.epsilon == 0.05
+
+
+def test_the_share_of_converged_folds_is_told(data) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    found = frontier(estimator, tables, labels, sensitive_features=groups, epsilons=[0.1], folds=2)
+    assert found["converged"].tolist() == [1.0]
+
+
 def test_wrong_questions_are_refused(data) -> None:
     tables, labels, groups = data
     with pytest.raises(InputError, match="no constraint with an epsilon"):

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from evenhand import HorizontalClassifier, SplitTableClassifier, VerticalClassifier, VerticalRegressor
+from evenhand import HorizontalClassifier, LossParity, SplitTableClassifier, VerticalClassifier, VerticalRegressor
+from evenhand.programs.optimality import Residual
 from evenhand.protocol.solver import Certificate
 from evenhand.solvers import FedAvg, HistogramTrees, Trees
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
@@ -48,7 +49,8 @@ def horizontal(**settings: Any) -> Any:
 FITS: list[tuple[Callable[..., Any], str]] = [
     # Trees have no end of their own: see below.
     *((vertical, name) for name in VERTICAL if name != "trees"),
-    *((horizontal, name) for name in HORIZONTAL if name != "trees"),
+    # Averaging solvers train for all their rounds, and promise the constraint: see below.
+    *((horizontal, name) for name in ("sqp", "prox-al")),
     (split_table, "auto"),
     (regressor, "vfb2-svrg"),
 ]
@@ -105,6 +107,33 @@ def test_where_clients_were_not_asked_to_measure_nothing_is_said_of_convergence(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         horizontal(solver=FedAvg(report_every=0, step=0.5, batch_size=8), max_rounds=30)
+
+
+@pytest.mark.parametrize("solver", [name for name, one in HORIZONTAL.items() if one.fixed_rounds])
+def test_averaging_solvers_promise_the_constraint_and_no_optimum(solver: str) -> None:
+    wide = LossParity(9.0) if HORIZONTAL[solver].takes_constraints else None
+    # Warnings are errors: this says nothing.
+    horizontal(solver=solver, max_rounds=30, tol=1e-12, constraint=wide)
+
+
+def test_an_averaging_solver_that_misses_its_constraint_names_it() -> None:
+    with pytest.warns(ConvergenceWarning, match=r"did not converge in 1 rounds .*a constraint is missed"):
+        horizontal(solver="fairfedavgalm", max_rounds=1, constraint=LossParity(0.0))
+
+
+def test_prox_al_names_what_its_stopping_rule_lacks() -> None:
+    residual = Residual(stationarity=1e-4, violation=0.0, complementarity=1e-5, distance=0.02, objective=1.0)
+    certificate = residual.certificate(7, converged=False, unmet="a constraint is 2.0e-02 inside its bound")
+    (line,) = shortfalls(certificate, 1e-3, 7)
+    assert "tol 0.001; a constraint is 2.0e-02 inside its bound)" in line
+    assert residual.certificate(7, converged=True, unmet="anything").unmet is None
+    # At the first round nothing is solved; the numbers already tell what fails.
+    with pytest.warns(ConvergenceWarning):
+        model = horizontal(solver="prox-al", max_rounds=1, tol=1e-12)
+    assert model.certificate_.unmet is None
+    # A tolerance that the model meets at once leaves only the rule itself.
+    with pytest.warns(ConvergenceWarning, match="proximal AL Eq"):
+        horizontal(solver="prox-al", max_rounds=1, tol=10.0)
 
 
 CERTIFICATE = Certificate(

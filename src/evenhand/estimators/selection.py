@@ -87,6 +87,7 @@ def frontier(
     Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
     what the constraint bounds, measured exactly (rates, not their smooth stand-ins; the worst of several constraints).
     ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.gaps`), and
+    ``converged`` is the share of folds whose fit converged, and
     ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM. `sample_weight` is for training, as
     in `fit`; metrics count each held-out row once, as those of runs do.
     """
@@ -99,7 +100,7 @@ def frontier(
     rows = []
     for alpha, temperature in product(alphas, temperatures):
         scores = np.zeros((len(path), len(labels)))
-        cost = np.zeros((len(path), 2))
+        cost = np.zeros((len(path), 3))
         for number in range(folds):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             # With label privacy every fit starts from scratch.
@@ -113,13 +114,14 @@ def frontier(
                     model.fit(_rows(tables, train), labels[train], people, sensitive_features=groups)
                 part = model.decision_function(_rows(tables, test))
                 scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
-                cost[place] += np.array([model.n_iter_, model.bytes_sent_]) / folds
-        for epsilon, values, (rounds, nbytes) in zip(path, scores, cost, strict=True):
+                cost[place] += np.array([model.n_iter_, model.bytes_sent_, model.certificate_.converged]) / folds
+        for epsilon, values, (rounds, nbytes, converged) in zip(path, scores, cost, strict=True):
             given: dict[str, Any] = {"sensitive_features": sensitive, "pos_label": model.pos_label_}
             quality = summary(labels, values, **given, cross=any(one.crosses for one in varied))
             setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
             judged = _judged(quality["accuracy"], constraint_gaps(varied, labels, values, **given))
-            rows.append({**setting, **quality, **judged, "rounds": rounds, "bytes": nbytes})
+            told = {"rounds": rounds, "bytes": nbytes, "converged": converged}
+            rows.append({**setting, **quality, **judged, **told})
     return pd.DataFrame(rows)
 
 
@@ -148,6 +150,8 @@ def select(
     seed: int = 0,
 ) -> Selection:
     """Choose ε, alpha and the temperature of rates by cross-validation, and fit with them on all rows.
+
+    Among settings that meet `subject_to`, those come first whose fits converge in the most folds.
 
     Parameters
     ----------
@@ -181,7 +185,9 @@ def select(
             raise InputError(f"there is no metric {column!r}; choose one of {', '.join(table.columns)}")
     excess = [np.maximum(table[name] - bound, 0.0) / max(bound, 1e-3) for name, bound in (subject_to or {}).items()]
     missed = np.max(excess, axis=0) if excess else np.zeros(len(table))
-    best = int(np.lexsort((-table[maximise].to_numpy(), missed))[0])
+    # Where fits of the folds do not converge, that on all rows hardly will.
+    unconverged = 1.0 - table["converged"].to_numpy()
+    best = int(np.lexsort((-table[maximise].to_numpy(), unconverged, missed))[0])
     chosen = {name: table[name].iloc[best] for name in ("epsilon", "alpha", "temperature")}
     epsilon, alpha, temperature = (None if pd.isna(value) else float(value) for value in chosen.values())
     assert estimator.constraint is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evenhand.arrays import Array
-from evenhand.errors import DataError, InputError
+from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.estimators.shared import LabelsFromScores, read_classes
 from evenhand.estimators.tables import Tables
 from evenhand.estimators.vertical import VerticalClassifier
+from evenhand.protocol.terms import plain
 
 
 class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -135,11 +137,16 @@ class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # 
     """A :class:`VerticalClassifier` for each class, with that class as the positive label; the highest score decides.
 
     A constraint holds for each classifier separately, for instance equal opportunity among the people of each class.
+    Warnings and errors of a classifier name its class.
 
     Parameters
     ----------
     classifier
         The classifier to train for each class; None is ``VerticalClassifier()``.
+    empty_slices
+        What to do for a class of which a group has no row, or only such rows. ``"refuse"``: raise an error if the
+        constraint needs the empty slice. ``"merge"``: count that group, for this class only, as part of the smallest
+        group that has both.
 
     Attributes
     ----------
@@ -147,8 +154,11 @@ class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # 
     classifiers_ : one for each of them.
     """
 
-    def __init__(self, classifier: VerticalClassifier | None = None) -> None:
+    def __init__(
+        self, classifier: VerticalClassifier | None = None, *, empty_slices: Literal["refuse", "merge"] = "refuse"
+    ) -> None:
         self.classifier = classifier
+        self.empty_slices = empty_slices
 
     def fit(
         self, X: Tables, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None, **settings: Any
@@ -158,16 +168,32 @@ class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # 
             raise InputError(
                 "label_privacy supports only two labels: the disclosures of several classifiers about one person add up"
             )
+        if self.empty_slices not in ("refuse", "merge"):
+            raise InputError(f"empty_slices is {self.empty_slices!r}; choose 'refuse' or 'merge'")
         labels = np.asarray(y)
         classes = read_classes(labels)
-        trained = []
+        trained, said = [], []
         for one in classes:
             own = VerticalClassifier() if self.classifier is None else clone(self.classifier)
             signs = np.where(labels == one, 1, -1)
             target = pd.Series(signs, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else signs
-            own.set_params(pos_label=1).fit(X, target, sample_weight, sensitive_features=sensitive_features, **settings)
+            groups = sensitive_features
+            if groups is not None and self.empty_slices == "merge":
+                groups = _merged(groups, target)
+            try:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    own.set_params(pos_label=1).fit(X, target, sample_weight, sensitive_features=groups, **settings)
+            except ConstraintError as error:
+                raise ConstraintError(
+                    f"class {plain(one)!r} against the rest: {error}; or set empty_slices='merge'"
+                ) from error
+            said += [(f"class {plain(one)!r} against the rest: {each.message}", each.category) for each in caught]
             trained.append(own)
         self.classes_, self.classifiers_ = classes, trained
+        # Last, so that the fitted model is kept if warnings are errors.
+        for message, category in said:
+            warnings.warn(message, category, stacklevel=2)
         return self
 
     def decision_function(self, X: Tables) -> Array:
@@ -179,3 +205,17 @@ class OneVsRestClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  # 
         """Return each class's probability, normalised over classes."""
         alone = expit(self.decision_function(X))
         return alone / alone.sum(axis=1, keepdims=True)
+
+
+def _merged(sensitive: Any, target: Any) -> pd.DataFrame:
+    """Return groups in which each has rows of both labels: others count as part of the smallest that does."""
+    frame = pd.DataFrame(sensitive).copy()
+    # By id, if both have one.
+    known = isinstance(target, pd.Series) and isinstance(sensitive, (pd.Series, pd.DataFrame))
+    positive = (target.reindex(frame.index) if known else np.asarray(target)) == 1
+    for name in frame:
+        counts = pd.crosstab(frame[name].to_numpy(), np.asarray(positive)).reindex(columns=[False, True], fill_value=0)
+        whole = counts[(counts > 0).all(axis=1)].sum(axis=1)
+        if len(whole):
+            frame[name] = frame[name].where(frame[name].isin(whole.index), whole.idxmin())
+    return frame

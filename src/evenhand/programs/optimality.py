@@ -58,8 +58,9 @@ class Residual:
         """Return whether (w, μ) is an (ε₁, ε₂)-optimal solution (proximal AL Definition 1)."""
         return self.stationarity <= stationarity and self.distance <= feasibility
 
-    def certificate(self, rounds: int, converged: bool) -> Certificate:
-        return Certificate(self.stationarity, self.violation, self.complementarity, self.objective, rounds, converged)
+    def certificate(self, rounds: int, converged: bool, unmet: str | None = None) -> Certificate:
+        numbers = self.stationarity, self.violation, self.complementarity, self.objective
+        return Certificate(*numbers, rounds, converged, unmet=None if converged else unmet)
 
 
 def kkt_residual(value: float, slope: Array, parts: Sequence[tuple[Bounds, Array, Array]]) -> Residual:

@@ -146,6 +146,8 @@ class Certificate:
         bound holds or it was not measured.
     estimate
         Estimate of that distance where no bound holds: for rates, and where constraints give a row negative weight.
+    unmet
+        Which part of the stopping rule was not met, where the numbers above do not tell. None if they do.
     """
 
     stationarity: float
@@ -156,6 +158,7 @@ class Certificate:
     converged: bool
     bound: float | None = None
     estimate: float | None = None
+    unmet: str | None = None
 
-    def as_dict(self) -> dict[str, float | int | bool | None]:
+    def as_dict(self) -> dict[str, float | int | bool | str | None]:
         return asdict(self)

@@ -255,9 +255,8 @@ def shortfalls(
     found = []
     # The objective is NaN if clients did not measure the model; convergence is then unknown.
     if not certificate.converged and not np.isnan(certificate.objective):
-        measured = (
-            f"(stationarity {certificate.stationarity:.1e}, violation {certificate.violation:.1e}, tol {tol:g}): "
-        )
+        numbers = f"stationarity {certificate.stationarity:.1e}, violation {certificate.violation:.1e}, tol {tol:g}"
+        measured = f"({numbers}{'' if certificate.unmet is None else f'; {certificate.unmet}'}): "
         found.append(
             f"the solver did not converge in {certificate.rounds} rounds {measured}raise max_rounds or tol; "
             "if the violation does not shrink, the constraint cannot be met"

@@ -227,6 +227,19 @@ class ProxALServer(ProgramServer):
             missed, slope = missed + float(body["missed"]), slope + body["missed_slope"]
         return missed, slope
 
+    def unmet(self) -> str | None:
+        (stationarity, feasibility), now = self.options.tolerances, self.residual
+        if now is None or now.stationarity > stationarity or now.violation > feasibility:
+            return None
+        if now.distance > feasibility:
+            return (
+                f"a constraint with a multiplier is {now.distance:.1e} inside its bound, where at most {feasibility:g} "
+                "is allowed (proximal AL Definition 1)"
+            )
+        if not self.solved:
+            return "the last subproblem was not solved to its tolerance (proximal AL Eq. 23)"
+        return "weights or multipliers still changed by more than the stopping rule allows (proximal AL Eq. 11)"
+
     def _judge(
         self, moved: float, change: float, missed: float, missed_slope: Array, last: Residual | None
     ) -> SolveStatus | None:

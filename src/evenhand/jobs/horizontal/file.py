@@ -77,8 +77,8 @@ class HorizontalJobSection(TrainingSection):
         None,
     )
     tol: float | None = key(
-        "Stopping tolerance on stationarity and violation (1e-3); averaging solvers train all rounds, and it only says "
-        "what counts as converged.",
+        "Stopping tolerance on stationarity and violation (1e-3); averaging solvers train all rounds, and it "
+        "bounds the violation alone.",
         1e-4,
         None,
     )

@@ -24,6 +24,7 @@ CERTIFICATE: Final = {
     "rounds": "communication rounds",
     "bound": "the relative distance of the objective from the optimum is at most this",
     "estimate": "estimated relative distance of the objective from the optimum",
+    "unmet": "which part of the stopping test failed",
 }
 
 
