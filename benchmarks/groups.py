@@ -26,6 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from evenhand import EqualizedOdds, HorizontalClassifier, VerticalClassifier
+from evenhand.data import PartyEncoder
 
 EPSILON = 0.02
 FAMILIES = {"law": 2.9, "lending": -2.5, "even": 0.0}
@@ -83,7 +84,11 @@ def references(train: People) -> tuple[float, float]:
 
 def fit(solver: str, train: People) -> Any:
     groups = pd.DataFrame({"group": train.groups})
-    settings: dict[str, Any] = {"constraint": EqualizedOdds(EPSILON, measure="error"), "random_state": 0}
+    settings: dict[str, Any] = {
+        "constraint": EqualizedOdds(EPSILON, measure="error"),
+        "random_state": 0,
+        "encoder": PartyEncoder(numbers="standard"),
+    }
     if solver == "subspace":
         return VerticalClassifier(**settings).fit(parts(train), train.labels, sensitive_features=groups)
     clients = np.arange(len(train.labels)) % 4

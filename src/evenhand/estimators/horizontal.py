@@ -74,8 +74,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         100, 200 for ``"sqp"``, 300 for ``"trees"`` (a round a level of a tree), 100,000 for ``"prox-al"``.
     tol
         Stopping tolerance: the run has converged once stationarity and violation in `certificate_` are at most `tol`.
-        Averaging solvers train all rounds in any case. None is 1e-3. ``SQP(stationarity=..., feasibility=...)`` sets
-        the two separately; a value there that differs from `tol` is an error.
+        Averaging solvers train all rounds in any case; `tol` bounds their violation alone. None is 1e-3.
+        ``SQP(stationarity=..., feasibility=...)`` sets the two separately; a value there that differs from `tol` is an
+        error.
     random_state
         Seed of initial weights, batches, participants and protections.
     pos_label
