@@ -129,7 +129,8 @@ class MovingBounds:
 
     @property
     def bounds(self) -> Bounds:
-        return self.search.bounds(self.shifted) if self._searches else self.shifted.bounds
+        search = self.search
+        return search.bounds(self.shifted) if search is not None and search.open else self.shifted.bounds
 
     @property
     def _searches(self) -> bool:
