@@ -83,8 +83,8 @@ def predict(
         remark(line)
     if found.measured is not None:
         console = Console(stderr=True, markup=False, emoji=False)
-        for table in (quality_table(found.measured, "scored"), *performance_tables(found.measured, "scored")):
-            console.print(table)
+        for one in (quality_table(found.measured, "scored"), *performance_tables(found.measured, "scored")):
+            console.print(one)
 
 
 def _write(scores: pd.DataFrame, out: Path | None, as_is: bool) -> None:

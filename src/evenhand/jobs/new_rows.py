@@ -17,11 +17,11 @@ from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.rows import client_pictures, encoded, open_frame
+from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
 from evenhand.jobs.horizontal.runs import scorer
 from evenhand.jobs.quality import QualityRows, quality, scored
 from evenhand.jobs.schema import located
-from evenhand.jobs.tables import Classes, labels_of, naming, not_used
+from evenhand.jobs.tables import Classes, hold_out, labels_of, naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.runs import align_parties
 from evenhand.models.base import Scorer
@@ -131,6 +131,10 @@ def score_new_parties(
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
     table = scored(scores, folder.result, ids)
+    if own is job and not tables:
+        # The run's own rows: say which of them the model has not seen.
+        none_is_fine = not job.job.asks_for_test_rows
+        table["held_out"] = hold_out(ids, job.job.test_fraction, job.job.seed, none_is_fine=none_is_fine)
     remarks = not_used(sizes, len(ids), "scored")
     for name in trained:
         if isinstance(one := found[name], FrameTable):
@@ -247,6 +251,7 @@ def score_new_clients(
     """
     labels, result = folder.labels, folder.result
     encoder, score = read_model(folder)
+    of_run = job is None and not tables
     job = _kept_job(folder) if job is None else job
     base = folder.base if base is None else base
     sections = job.client
@@ -272,6 +277,8 @@ def score_new_clients(
                 scores = score(encoded(encoder, frame))
             remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
         parts[section.name] = scored(scores, result, frame.index)
+        if of_run:
+            parts[section.name]["held_out"] = client_test_rows(frame.index, section.name, job)
         found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
         if found is not None:
             beside[section.name] = found

@@ -56,6 +56,22 @@ class QualityRows(LabelledRows):
         return {"sensitive_features": self.groups, "pos_label": getattr(self.names, "positive", None)}
 
 
+def measurable(parts: Mapping[str, QualityRows], asked: bool) -> dict[str, QualityRows]:
+    """Return the parts to measure quality on, without held-out rows that are too few for it.
+
+    Parameters
+    ----------
+    asked
+        Whether the job file asks for held-out rows; then too few are an error.
+    """
+    if not asked and "test" in parts:
+        try:
+            check_measurable({"test": parts["test"]})
+        except DataError:
+            return {name: rows for name, rows in parts.items() if name != "test"}
+    return dict(parts)
+
+
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Refuse, before training, rows on which the quality would be undefined."""
     for name, rows in parts.items():

@@ -174,9 +174,10 @@ class TrainingSection(Strict):
         False,
     )
     test_fraction: float = key(
-        "Share of the rows that are held out. A hash of the id decides, so every party holds out the same rows.",
+        "Share of the rows that are held out, to show how the model does on new people; 0 trains on all rows. A hash "
+        "of the id decides, so every party holds out the same rows.",
         0.25,
-        0.0,
+        0.2,
         ge=0.0,
         lt=1.0,
     )
@@ -191,6 +192,11 @@ class TrainingSection(Strict):
     costs: CostsSection | None = None
     capacity: float | None = key('With `threshold = "rate"`: share of the rows that can be selected.', 0.05, None)
     target: float | None = key('With `threshold = "recall"` or `"precision"`: the value to reach.', 0.6, None)
+
+    @property
+    def asks_for_test_rows(self) -> bool:
+        """Whether the job file names a share to hold out, so that rows without it, or too few, are an error."""
+        return "test_fraction" in self.model_fields_set
 
     def to_threshold(self) -> float | Threshold:
         """Return the probability or the rule of the cut."""

@@ -50,6 +50,8 @@ def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_
     if fraction == 0:
         return np.zeros(len(ids), dtype=bool)
     test = held_out(ids, fraction, seed)
+    if none_is_fine and test.all() and len(ids) == 1:
+        return np.zeros(1, dtype=bool)
     if test.all() or not (none_is_fine or test.any()):
         part = "all" if test.all() else "none"
         raise DataError(f"test_fraction = {fraction} holds out {part} of the {len(ids)} rows; change it, or the seed")

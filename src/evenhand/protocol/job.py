@@ -165,7 +165,7 @@ def check_experimental(name: str, what: str, allowed: bool, how: str) -> None:
 def _class_weight(given: Any) -> Literal["balanced"] | tuple[float, float] | None:
     """Return class weights as a pair, negative class first; JSON has lists in place of tuples."""
     if given is None or given == "balanced":
-        return given  # type: ignore[no-any-return]
+        return given
     if isinstance(given, (list, tuple)) and len(given) == 2 and all(is_number(one) and one > 0 for one in given):
         return float(given[0]), float(given[1])
     raise InputError(

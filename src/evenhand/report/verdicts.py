@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from evenhand.constraints.kinds import KINDS
+
 State: TypeAlias = Literal["missed", "contradicted", "met", "shown"]
 HEADLINES: Final[Mapping[State, str]] = {
     "missed": "Not met on the training rows",
@@ -39,9 +41,15 @@ class Judgement:
     state: State
 
     @property
+    def is_gap(self) -> bool:
+        """Whether the bound applies to differences between groups."""
+        kind = KINDS.get(self.train["constraint"])
+        return kind is not None and kind.compares_groups
+
+    @property
     def quantity(self) -> str:
         """What the bound applies to: a gap between groups, or one value."""
-        if self.train["constraint"] != "neyman-pearson":
+        if self.is_gap:
             return "largest gap"
         return {"loss": "mean loss", "error": "error rate", "positive": "selection rate"}[self.train["measure"]]
 

@@ -18,7 +18,7 @@ from evenhand.errors import DataError
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import EncodedRows
 from evenhand.jobs.horizontal.runs import constraints_over_all
-from evenhand.jobs.quality import QualityRows, quality
+from evenhand.jobs.quality import QualityRows, measurable, quality
 from evenhand.jobs.tables import Labels
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.terms import plain
@@ -50,6 +50,7 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str
         raise DataError(f"a client sent counts that cannot be read: {error!r}") from error
     parts = {part: one for part, one in parts.items() if len(one)}
     rows = {part: _quality_rows(job, labels, one) for part, one in parts.items()}
+    rows = measurable(rows, job.job.asks_for_test_rows)
     scores = {part: one["score"].to_numpy() for part, one in parts.items()}
     constraints = constraints_over_all(job)
     found = quality(rows, scores, constraints=constraints, cut=job.to_job().cut)

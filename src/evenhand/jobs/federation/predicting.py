@@ -95,7 +95,7 @@ def asking_program(
         yield scoring
         scores[first + asked.places] = joint_scores(scoring)
     told = [None if np.isnan(one) else float(one) for one in scores]
-    used = {name: folder.result[name] for name in ("cut", "probability") if name in folder.result}
+    used: dict[str, Any] = {name: folder.result[name] for name in ("cut", "probability") if name in folder.result}
     return {"scores": told, "labels": folder.labels, **used}
 
 

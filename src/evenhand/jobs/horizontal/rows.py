@@ -188,6 +188,11 @@ class ServerSide:
         self.labels, self.encoder = labels, encoder
 
     @property
+    def asks_for_test_rows(self) -> bool:
+        """Whether the job file asks for held-out rows."""
+        return self._job.job.asks_for_test_rows
+
+    @property
     def learned(self) -> bool:
         """Whether the encoder has statistics of the clients' training rows."""
         found = self.encoder

@@ -32,6 +32,7 @@ from evenhand.jobs.quality import (
     QualityRows,
     check_measurable,
     chosen_cut,
+    measurable,
     needs_search,
     quality,
     recalibrated,
@@ -122,7 +123,8 @@ class HorizontalTables:
             pd.concat(frames, ignore_index=True) if frames else None,
             names=self.labels,
         )
-        return {part: everybody.some(rows) for part, rows in self.parts().items()}
+        found = {part: everybody.some(rows) for part, rows in self.parts().items()}
+        return measurable(found, self.side.asks_for_test_rows)
 
     def parts(self) -> dict[str, Booleans]:
         """Masks of all clients' rows, by part."""

@@ -24,7 +24,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.errors import DataError, JobError
 from evenhand.jobs.ledger import Ledger, Limits, data_name
-from evenhand.jobs.quality import QualityRows, check_measurable
+from evenhand.jobs.quality import QualityRows, check_measurable, measurable
 from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, parts_of, tell, two_labels
 from evenhand.jobs.vertical.file import (
     PartySection,
@@ -124,7 +124,12 @@ class TableRows:
     def take(self, places: Integers) -> int:
         self.table = self.open().taken(places)
         self.index = self.table.known.index
-        self.test = hold_out(self.index, self._section.test_fraction, self._section.seed)
+        self.test = hold_out(
+            self.index,
+            self._section.test_fraction,
+            self._section.seed,
+            none_is_fine=not self._section.asks_for_test_rows,
+        )
         return int((~self.test).sum())
 
     def labels(self) -> HeldLabels:
@@ -185,7 +190,8 @@ class TableRows:
 
     def labelled(self) -> dict[str, QualityRows]:
         """Return the rows of each non-empty part, to measure quality on."""
-        return {name: self.held.some(part) for name, part in parts_of(self.test).items()}
+        found = {name: self.held.some(part) for name, part in parts_of(self.test).items()}
+        return measurable(found, self._section.asks_for_test_rows)
 
 
 class ServerRows:

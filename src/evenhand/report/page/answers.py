@@ -81,7 +81,7 @@ def _sentence(record: RunRecord, one: Judgement) -> Markup:
         bound = unseen["bound"]
         words.append("." if bound is None else f"; for new people it is at most {number(bound)}, at 95 % confidence.")
     elif one.state == "met":
-        words.append(" No rows were held out, so nothing is shown for new people.")
+        words.append(" No held-out rows were measured, so nothing is shown for new people.")
     if judged_left_out(record.result):
         words.append(" The solver judged it on held-out rows, because trees fit the rows they are grown on")
         by = record.result["certificate"]["violation"]

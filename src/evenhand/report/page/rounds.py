@@ -8,6 +8,7 @@ import pandas as pd
 from evenhand.report.page.charts import line_chart, number
 from evenhand.report.page.markup import Markup, details, section, table, tag
 from evenhand.report.record import RunRecord
+from evenhand.report.verdicts import verdicts
 
 MOST_ROWS = 6
 """Constraints drawn; if there are more, those with the largest final values."""
@@ -26,12 +27,13 @@ def rounds(record: RunRecord, identifier: str) -> Markup:
         drawn.append(line_chart("Objective", at, {"objective": _numbers(history["objective"])}, y_label="objective"))
     values, dropped = _largest(history)
     if values:
-        asked = {one["asked"] for one in record.result.get("constraints", {}).get("train", [])}
+        found = verdicts(record.result)
+        gaps, asked = all(one.is_gap for one in found), {one.train["asked"] for one in found}
         marks = {}
         if len(asked) == 1:
             (limit,) = asked
-            marks = {f"{limit:g}": limit, f"−{limit:g}": -limit}
-        drawn.append(line_chart("Constraint values", at, values, y_label="gap", marks=marks))
+            marks = {f"{limit:g}": limit, **({f"−{limit:g}": -limit} if gaps else {})}
+        drawn.append(line_chart("Constraint values", at, values, y_label="gap" if gaps else "value", marks=marks))
     multipliers = _net_multipliers(history, [*values])
     if multipliers:
         drawn.append(
@@ -57,7 +59,8 @@ def _numbers(column: pd.Series[float]) -> list[float]:
 def _largest(history: pd.DataFrame) -> tuple[dict[str, list[float]], int]:
     """Return the constraints with the largest final values, and the number of others.
 
-    Exact rates are shown if they were counted; the solver works with smooth ones.
+    What is drawn is what the bound applies to: exact rates if they were counted (the solver works with smooth ones),
+    and mean losses themselves.
     """
     names = [str(column)[len("value[") : -1] for column in history if str(column).startswith("value[")]
     lines = {name: _numbers(history[_counted(history, name)]) for name in names}
@@ -67,7 +70,9 @@ def _largest(history: pd.DataFrame) -> tuple[dict[str, list[float]], int]:
 
 def _counted(history: pd.DataFrame, name: str) -> str:
     exact = f"exact[{name}]"
-    return exact if exact in history and history[exact].notna().any() else f"value[{name}]"
+    # Of a mean loss the record holds the error rate too, which nothing bounds.
+    of_loss = name.startswith("mean loss") or "loss(" in name
+    return exact if not of_loss and exact in history and history[exact].notna().any() else f"value[{name}]"
 
 
 def _net_multipliers(history: pd.DataFrame, names: list[str]) -> dict[str, list[float]]:
