@@ -143,7 +143,7 @@ def test_rows_that_do_not_match_and_bounds_that_nobody_gave_are_said(here: Comma
     assert "113 rows are in all tables and used; 7 of bank's 120 rows" in done.stderr
     said = " ".join(done.stdout.split())
     assert "constraint equal-opportunity: epsilon is 0.01, its default" in said
-    assert "on the test rows, above the bound of 0.01 (equal-opportunity)" in said
+    assert "on the held-out rows, above the bound of 0.01 (equal-opportunity)" in said
     assert "the standard error is" in said
 
 

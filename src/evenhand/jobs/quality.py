@@ -157,8 +157,13 @@ def run_result(
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,
         "labels": labels._asdict(),
-        **({} if isinstance(labels, Classes) else {"cut": {**cut._asdict(), "probability": float(expit(cut.score))}}),
+        **({} if isinstance(labels, Classes) else {"cut": stated_cut(cut)}),
     }
+
+
+def stated_cut(cut: Cut) -> dict[str, Any]:
+    """Return the cut as `result.json` states it."""
+    return {**cut._asdict(), "probability": float(expit(cut.score))}
 
 
 def quality(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
@@ -30,7 +31,7 @@ from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folde
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
-from evenhand.jobs.quality import run_result
+from evenhand.jobs.quality import run_result, stated_cut
 from evenhand.jobs.tables import Labels
 from evenhand.metrics.thresholds import Cut
 from evenhand.protocol.agree import Summary
@@ -63,7 +64,8 @@ class ClientEnd:
         """Write the shared model; return the content of the client's `result.json`."""
         folder.write_model("encoder", self.encoder.to_state())
         folder.write_model("weights", self.state)
-        return {"terms": self.terms.digest, "labels": self.labels._asdict(), **self.quality}
+        cut = stated_cut(Cut(self.terms.job.cut, f"{expit(self.terms.job.cut):g}"))
+        return {"terms": self.terms.digest, "labels": self.labels._asdict(), "cut": cut, **self.quality}
 
 
 class _OwnTable(ClientTable):

@@ -35,7 +35,6 @@ from evenhand.jobs.quality import (
     measurable,
     needs_search,
     quality,
-    recalibrated,
     right_decisions,
     run_result,
 )
@@ -297,7 +296,6 @@ def _result(
         "solver": job.to_job().solver,
         **({"statistics": dict(run.record)} if run.record else {}),
         **quality(labelled, scores, constraints=constraints_over_all(job), cut=cut.score),
-        **recalibrated(job.to_job(), labelled, scores, None),
         "clients": {
             name: _of_client(rows, QualityRows(rows.labels, names=tables.labels), of_clients[name], cut.score)
             for name, rows in tables.clients.items()
