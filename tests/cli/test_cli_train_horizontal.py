@@ -37,7 +37,7 @@ def test_training_prints_tables_and_the_run_folder_last(evenhand: Any, hospitals
     assert "quality on scored rows" in scored.stderr
     scores = pd.read_csv(io.StringIO(scored.stdout), index_col=["client", "patient"])
     assert len(scores) == 270
-    assert list(scores.columns) == ["score", "probability", "prediction"]
+    assert list(scores.columns) == ["score", "probability", "prediction", "held_out"]
 
 
 def test_what_cannot_be_stated_about_privacy_is_printed(here: Any, hospitals: HospitalJob) -> None:

@@ -60,10 +60,10 @@ def test_groups_and_rows_that_give_no_value() -> None:
     everybody, a, b = performance(signs, scores, read_attributes({"group": ["a", "a", "a", "b"]}))
     assert (everybody["rows"], a["rows"], b["rows"]) == (4, 3, 1)
     assert a["metrics"]["AUC"][0] == 1.0
-    assert b["metrics"]["AUC"] == (None, None, None)
-    assert b["metrics"]["calibration_slope"] == (None, None, None)
+    assert b["metrics"]["AUC"] == [None, None, None]
+    assert b["metrics"]["calibration_slope"] == [None, None, None]
     (nobody,) = performance(signs, scores, [], cut=1.0)
-    assert nobody["metrics"]["precision"] == (None, None, None)
+    assert nobody["metrics"]["precision"] == [None, None, None]
 
 
 def test_platt_gives_finite_numbers_for_separable_rows() -> None:

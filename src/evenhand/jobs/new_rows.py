@@ -131,7 +131,7 @@ def score_new_parties(
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
     table = scored(scores, folder.result, ids)
-    if own is job and not tables:
+    if own is job and not tables and job.job.test_fraction:
         # The run's own rows: say which of them the model has not seen.
         none_is_fine = not job.job.asks_for_test_rows
         table["held_out"] = hold_out(ids, job.job.test_fraction, job.job.seed, none_is_fine=none_is_fine)
@@ -253,6 +253,7 @@ def score_new_clients(
     encoder, score = read_model(folder)
     of_run = job is None and not tables
     job = _kept_job(folder) if job is None else job
+    of_run = of_run and job.job.test_fraction > 0
     base = folder.base if base is None else base
     sections = job.client
     if tables and encoder is None:

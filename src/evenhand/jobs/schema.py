@@ -177,7 +177,7 @@ class TrainingSection(Strict):
         "Share of the rows that are held out, to show how the model does on new people; 0 trains on all rows. A hash "
         "of the id decides, so every party holds out the same rows.",
         0.25,
-        0.2,
+        0.0,
         ge=0.0,
         lt=1.0,
     )

@@ -72,6 +72,9 @@ def performance(
 
 
 def _of_rows(truth: Booleans, scores: Array, chance: Array, cut: float) -> dict[str, Any]:
+    # Sums then do not depend on the order of the rows.
+    order = np.lexsort((chance, truth, scores))
+    truth, scores, chance = truth[order], scores[order], chance[order]
     rows, positives, chosen = len(truth), int(truth.sum()), scores > cut
     selected, hits = int(chosen.sum()), int((chosen & truth).sum())
     wrong = (chance - truth) ** 2
@@ -86,7 +89,8 @@ def _of_rows(truth: Booleans, scores: Array, chance: Array, cut: float) -> dict[
         "Brier": _around(brier, spread, 0.0, 1.0),
         "calibration_slope": _slope(truth, chance),
     }
-    return {"rows": rows, "positives": positives, "selected": selected, "hits": hits, "metrics": metrics}
+    listed = {name: list(one) for name, one in metrics.items()}
+    return {"rows": rows, "positives": positives, "selected": selected, "hits": hits, "metrics": listed}
 
 
 def _around(value: float | None, error: float, least: float, most: float) -> Estimate:
