@@ -26,7 +26,8 @@ def test_across_columns(positive: str, tmp_path: Path) -> None:
     assert pipeline.predict_proba(table)[:, place] == pytest.approx(scores["probability"].to_numpy())
     assert pipeline.predict(table).tolist() == scores["prediction"].tolist()
     names = pipeline[0].get_feature_names_out()
-    assert {"bank: city=Ghent", "shop: spent", "social: friends"} <= set(names)
+    assert "bank: city=Ghent" in names
+    assert any(name.startswith("shop: spent ") for name in names)
     assert len(names) == pipeline[1].coef_.size
 
 

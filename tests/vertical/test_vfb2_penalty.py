@@ -11,7 +11,7 @@ from support.sources import FOLDER
 
 from evenhand import VerticalClassifier
 from evenhand.constraints import EqualOpportunity, LossParity
-from evenhand.data import load
+from evenhand.data import PartyEncoder, load
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
@@ -42,7 +42,7 @@ def test_communities_and_crime_does_not_diverge(seed: int) -> None:
     tables = [data.frame[list(part)] for part in np.array_split(data.frame.columns, 3)]
     labels, constraint = np.asarray(data.label) == data.positive, EqualOpportunity(0.01)
     best = (
-        VerticalClassifier(constraint=constraint, tol=1e-5)
+        VerticalClassifier(constraint=constraint, encoder=PartyEncoder(numbers="standard"), tol=1e-5)
         .fit(tables, labels, sensitive_features=data.sensitive)
         .certificate_
     )

@@ -174,7 +174,7 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
         if test is None:
             continue
         with problems.noted(), naming(f"party {party.name!r}"):
-            table.encode(~test, job.job.scale, job.to_job().model == "trees", job.job.to_rules(party))
+            table.encode(~test, job.job.scale, job.to_job().model == "trees", job.job.to_rules(party, job.to_job()))
         if party.label is not None:
             with problems.noted(), naming(f"party {party.name!r}"):
                 held_labels(table, party, test, job.to_job().constraints)

@@ -189,8 +189,9 @@ class PartyEncoder:
         """Return the edges between which clients count their values, for columns that become curves; see `finish`."""
         found = {}
         for one, summary in zip(self._fitted() if self._summaries else (), self._summaries or (), strict=True):
-            curved = isinstance(one, NumericColumn) and column_kinds.becomes_curve(one, self._rules)
-            if curved and isinstance(summary, NumericSummary) and (edges := curve_counts.edges_of(summary, one)):
+            if not (isinstance(one, NumericColumn) and isinstance(summary, NumericSummary)):
+                continue
+            if column_kinds.becomes_curve(one, self._rules) and (edges := curve_counts.edges_of(summary, one)):
                 found[one.name] = edges
         return found
 

@@ -99,9 +99,9 @@ class VerticalJobSection(TrainingSection):
         """Whether the label holder refits the model with its true labels after training."""
         return self.label_privacy is not None and self.label_privacy.finish
 
-    def to_rules(self, party: EncodedSection) -> Rules:
-        """Return a party's rules of encoding."""
-        return party.to_rules(default_numbers(self.as_job(), "vertical") if self.numbers == "auto" else self.numbers)
+    def to_rules(self, party: EncodedSection, job: Job) -> Rules:
+        """Return a party's rules of encoding, given the job as it is trained."""
+        return party.to_rules(default_numbers(job, "vertical") if self.numbers == "auto" else self.numbers)
 
     def as_job(self) -> Job:
         asked = self.label_privacy

@@ -170,7 +170,10 @@ class TableRows:
     def columns(self) -> EncodedColumns:
         with naming(self.owner):
             self.encoder, self.matrix = self.open().encode(
-                ~self.test, self._section.scale, self._trained.model == "trees", self._section.to_rules(self.party)
+                ~self.test,
+                self._section.scale,
+                self._trained.model == "trees",
+                self._section.to_rules(self.party, self._trained),
             )
         tell(self.owner, self.encoder.remarks)
         # The raw table is released as soon as it is encoded.
