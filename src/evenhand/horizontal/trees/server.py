@@ -285,7 +285,9 @@ class HistogramServer(HorizontalServer):
     def certificate(self) -> Certificate | None:
         if not self.done:
             return None
-        told = {name: self.best[name] for name in ("stationarity", "violation", "complementarity", "objective")}
+        told: dict[str, Any] = {
+            name: self.best[name] for name in ("stationarity", "violation", "complementarity", "objective")
+        }
         return Certificate(**told, rounds=self.round, converged=self.best["missed"] <= self.tolerance)
 
     def record(self) -> dict[str, Any]:
