@@ -105,7 +105,7 @@ class RateSchedule:
     @property
     def unsearched(self) -> bool:
         """Whether the tiny problem of the next round may gain more than the last round did."""
-        return not self.moves or self.searches == SEARCHES
+        return not self.moves or (self.searches == SEARCHES and not self.proving.asks)
 
     def settling(self, number: int) -> bool:
         """Return whether this round is one of the first, in which temperatures still fall."""
@@ -131,7 +131,8 @@ class RateSchedule:
                 self.shifted.follow(found.point.exact, found.point.values)
             return found
         best = self._followed(found, solve, measure)
-        if self._may_gain(best):
+        # Proofs about new people hold for the solution that they were measured at.
+        if self._may_gain(best) and not self.proving.asks:
             best = self._widened(best, solve, measure, least_gain)
         return best
 
