@@ -14,11 +14,14 @@ from vertical.contract import CLOCK, make_job
 
 from evenhand.errors import DataError, ProtocolError
 from evenhand.privacy import lattice
+from evenhand.privacy.fixed_point import decode
+from evenhand.privacy.fixed_products import DIRECTION_BITS
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
 from evenhand.vertical.protected.messages import NEXT_TRIPLE
+from evenhand.vertical.protected.sharing_server import SharedServer
 from evenhand_reproductions.in_memory import Holdings
 
 pytest.importorskip("nacl")
@@ -102,7 +105,7 @@ def test_final_coefficients_of_another_number_of_directions_are_refused() -> Non
 
 
 @pytest.mark.parametrize(
-    "kept", [[], [0, 1], [1], [0, 0], [0, -1], [0, 5], list(range(5000))], ids=lambda one: f"{one[:3]}"
+    "kept", [[], [0, 1], [1], [0, 0], [0, -1], [0, 5], [0, 2**63 - 1, -5], list(range(5000))], ids=lambda one: f"{one[:3]}"
 )
 def test_the_dealer_deals_for_directions_of_earlier_exchanges_only(kept: list[int]) -> None:
     made = roles("dealer")
@@ -110,6 +113,59 @@ def test_the_dealer_deals_for_directions_of_earlier_exchanges_only(kept: list[in
     asked = NEXT_TRIPLE.message("server", dealer.name, number=5, last=0, kept=np.array(kept, dtype=np.int64))
     with pytest.raises(ProtocolError, match="takes no 'next-triple'"):
         dealer.receive(asked)
+
+
+def test_the_opened_norm_of_the_slope_is_the_true_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ν is scaled up near the optimum and may grow again: a squared norm beyond 2⁶³ words would wrap unnoticed."""
+    ratios: list[float] = []
+    opened = SharedServer._wraps
+
+    def compare(self: Any, nu: Any, scores: Any, products: Any, squared: float, unit: float) -> bool:
+        if opened(self, nu, scores, products, squared, unit):
+            return True
+        slopes = [one.words.view(np.int64) @ nu * 2.0**-self.grid.column_bits for one in parties]
+        pulls = [
+            _joined(one.shares[: len(self.trail.weights) - self.trail.bands], self.shares[one.name])
+            for one in parties
+        ]
+        weights = self.trail.weights[: -self.trail.bands]
+        true = sum(
+            float(((slope + self.regulariser * weights @ pull) ** 2).sum())
+            for slope, pull in zip(slopes, pulls, strict=True)
+        )
+        if true > 1e-12:
+            ratios.append(squared / true)
+        return False
+
+    monkeypatch.setattr(SharedServer, "_wraps", compare)
+    for seed in range(4):
+        problem = small(seed, rows=300)
+        job = make_job("subspace", protection="dealer", max_rounds=12, tol=1e-6)
+        held = Holdings.of(job, deal(problem, [[0], [1, 2], [3]]), problem.labels, problem.sensitive).with_keys()
+        server, others = held.roles()
+        parties: list[Any] = [role.inner for role in others if role.name in ("p1", "p2")]
+        InProcess([server, *others], CLOCK).run()
+    assert len(ratios) > 8
+    np.testing.assert_allclose(ratios, 1.0, rtol=1e-2)
+
+
+def _joined(own: Any, others: Any) -> Any:
+    return decode(own + others[: len(own)], DIRECTION_BITS)
+
+
+@pytest.mark.parametrize(
+    ("level", "kind"), [("dealer", "corrections"), ("dealer", "hidden-columns"), ("encrypted", "encrypted-share")]
+)
+def test_a_server_that_has_ended_takes_no_more(level: str, kind: str) -> None:
+    made, old = roles(level), list[Message]()
+    queue = [message for role in made.values() for message in role.start()]
+    while queue:
+        message = queue.pop(0)
+        old += [message] if message.kind == kind else []
+        queue += made[message.receiver].receive(message)
+    for sender in (old[-1].sender, "p0"):
+        with pytest.raises(ProtocolError):
+            made["server"].receive(Message(sender, "server", kind, old[-1].body))
 
 
 def test_columns_with_too_much_noise_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,18 @@ def test_answers_tell_few_rows_from_many(rows: int, told: set[int]) -> None:
         hidden, key = stream(bytes([seed]) * 32, "b", ROWS), bytes([seed]) * 32
         sums = block_sums(words - hidden, key) + block_sums(hidden, key)
         np.testing.assert_array_equal(sums, block_sums(words, key))
-        found.add(answer_of(sums))
+        found.add(answer_of(sums, ROWS))
     assert found <= told
+
+
+def test_a_probe_that_hides_among_numbers_beyond_the_columns_is_found() -> None:
+    """Multiples of 2⁴⁷ change no product with columns that are multiples of 2¹⁷, and would flatten the sums."""
+    nu = np.zeros(ROWS)
+    nu[3] = 0.5 / ROWS
+    for seed in range(20):
+        key = bytes([seed]) * 32
+        padded = ProductGrid(ROWS).nu(nu, 0) + (stream(key, "padding", ROWS) << np.uint64(47))
+        assert answer_of(block_sums(padded, key), ROWS) == ONE
 
 
 def test_block_sums_are_the_sums_of_all_rows_with_their_signs() -> None:

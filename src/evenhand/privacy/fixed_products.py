@@ -29,6 +29,8 @@ MOST_MEAN: Final = 2.0
 """Maximum mean magnitude of a column's entries; standardised columns and indicators are below 1."""
 MOST_NU: Final = 64.0
 """Largest entry of n·ν before it is scaled down."""
+MOST_LENGTHENED: Final = 16
+"""Maximum power of two by which ν is scaled up near the optimum, where directions would lose their digits."""
 MOST_NUMBERS: Final = 2**27
 """Entries of a party's columns in words: a gigabyte."""
 MOST_COLUMN_BITS: Final = 17

@@ -21,7 +21,7 @@ DEGREE: Final = 4096
 PRIMES: Final = (134176769, 134111233, 67084289, 67043329)
 """The two largest primes below 2²⁷, and below 2²⁶, that are 1 modulo 8192."""
 MODULUS: Final = math.prod(PRIMES)
-"""q: 105.998 bits. At degree 4096 and 128 bits of security, the guidelines of Bossuat et al. (2024) allow 106, and the
+"""q: 105.996 bits. At degree 4096 and 128 bits of security, the guidelines of Bossuat et al. (2024) allow 106, and the
 Homomorphic Encryption Standard (2018, Table 1) allows 109.
 """
 Residues = NDArray[np.uint32]

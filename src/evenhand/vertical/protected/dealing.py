@@ -102,7 +102,7 @@ class DealtParty(SharedParty):
 
     def _end(self, message: Message) -> Sends:
         number, words = message.integer("number"), as_words(message["words"])
-        if number <= self.number or words.shape != (LIMBS, len(self.shares)):
+        if len(self.final) or number <= self.number or words.shape != (LIMBS, len(self.shares)):
             raise ProtocolError(f"{self.name}: the coefficients do not fit its directions; the message is refused")
         self.end(np.matmul(words, self.shares) + self._random.weights(number))
         return [SHARE_KEPT.message(self.name, SERVER, number=number)]
@@ -237,7 +237,7 @@ class DealtServer(SharedServer):
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
-        if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns:
+        if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns and not self.closed:
             return self._take_columns(sender, message)
         if kind == CORRECTIONS.kind and sender == self._dealer and self._lacks_corrections(message):
             self._corrections = message
@@ -257,7 +257,8 @@ class DealtServer(SharedServer):
     def _take_columns(self, sender: str, message: Message) -> Sends:
         bands, columns = self.trail.bands, len(message["words"])
         shapes = (bands * columns, columns), (bands * len(self.trail.numbers), columns)
-        if (message["matrix"].shape, message["shares"].shape) != shapes:
+        before = self.shares.get(sender, as_words(message["shares"])).shape[1]
+        if (message["matrix"].shape, message["shares"].shape) != shapes or before != columns:
             raise ProtocolError(f"{sender}: its matrix does not fit its {columns} columns; the message is refused")
         self._columns[sender], self._matrices[sender] = as_words(message["words"]), as_words(message["matrix"])
         self._hidden[sender] = as_words(message["shares"])
@@ -266,7 +267,7 @@ class DealtServer(SharedServer):
 
     def _lacks_corrections(self, message: Message) -> bool:
         """Return whether the dealer's words belong to an exchange that has not begun."""
-        waits = self._waiting is not None or (self.ending and not self._unkept)
+        waits = self._waiting is not None or (self.ending and not self.closed and not self._unkept)
         begun = not waits or self._corrections is not None or len(self._words) > 0
         return not begun and message.integer("number") == self.number
 

@@ -116,6 +116,8 @@ class EncryptedParty(SharedParty):
 
     def resumed(self) -> Sends:
         self._held = NO_WORDS
+        if len(self.final):
+            return ()
         return [COLUMN_COUNT.message(self.name, SERVER, columns=self.columns), *super().resumed()]
 
     def handle(self, message: Message) -> Sends:
@@ -158,7 +160,7 @@ class EncryptedParty(SharedParty):
         if message.integer("session") != self._tag:
             # The server wrote it before it was resumed. It asks again under the keys of this attempt.
             return ()
-        if self.done or len(self._held) or number <= max(self._question, self.number):
+        if len(self.final) or len(self._held) or number <= max(self._question, self.number):
             raise ProtocolError(f"{self.name} answers no question {number} at this point; it is refused")
         if vectors not in (len(self.shares), len(self.shares) - self.bands) or vectors <= 0:
             raise ProtocolError(f"{self.name}: {vectors} directions are not those that it was given; refused")
@@ -304,7 +306,7 @@ class EncryptedServer(SharedServer):
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
-        if kind == COLUMN_COUNT.kind and sender in self.members and sender not in self._counts:
+        if kind == COLUMN_COUNT.kind and sender in self.members and sender not in self._counts and not self.closed:
             return self._join(sender, message.integer("columns"))
         current = sender in self._counts and message.kind != COLUMN_COUNT.kind and self._is_current(message)
         if kind == ENCRYPTED_PRODUCTS.kind and current and sender not in self._answers and not len(self._words):
@@ -315,7 +317,7 @@ class EncryptedServer(SharedServer):
             lattice.read_answers(message, self._inner_packings(sender))
             self._crossed[sender] = message
             return self.open()
-        if kind == ENCRYPTED_SHARE.kind and self.ending and not self.closed and sender not in self._products:
+        if kind == ENCRYPTED_SHARE.kind and self.ending and sender in self._counts and sender not in self._products:
             return self._take_share(sender, message)
         return super().take(message)
 

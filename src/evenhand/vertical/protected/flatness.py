@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from evenhand.privacy.fixed_point import decode
+from evenhand.privacy.fixed_products import MOST_LENGTHENED, MOST_NU, ProductGrid
 from evenhand.privacy.pairwise import Words, stream
 from evenhand.vertical.problem import NARROW, NARROWEST
 
@@ -49,9 +50,11 @@ def block_sums(words: Words, seed: bytes) -> Words:
     return found
 
 
-def answer_of(sums: Words) -> int:
-    """Return what the sums by block of ν say."""
+def answer_of(sums: Words, rows: int) -> int:
+    """Return what the sums by block of ν say. Sums beyond those of any ν are a probe that hides among large numbers."""
     size = decode(sums, 0)
+    if np.abs(size).max(initial=0.0) > rows * MOST_NU * 2.0 ** (ProductGrid(rows).nu_bits + MOST_LENGTHENED):
+        return ONE
     squares = (size / max(float(np.abs(size).max(initial=0.0)), 1.0)) ** 2
     effective = float(squares.sum() ** 2 / max(float((squares**2).sum()), 1e-300))
     if effective >= NARROW:

@@ -121,6 +121,10 @@ class SharedParty(Party):
         super().__init__(terms, name, model)
         self.vocabulary = Vocabulary(SCORES, SHARED_DIRECTION, WEIGHT_SHARE, *level)
         self.grid, self.columns = grid, model.columns
+        if not self.columns:
+            raise DataError(
+                f"{name} has no columns, which protection {terms.job.protection!r} needs; leave the party out"
+            )
         if self.columns > MOST_COLUMNS:
             raise DataError(
                 f"{name} has {self.columns} columns; protection {terms.job.protection!r} takes at most {MOST_COLUMNS}. "

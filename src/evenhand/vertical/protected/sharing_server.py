@@ -15,6 +15,7 @@ from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.fixed_products import (
     DIRECTION_BITS,
     DIRECTION_CUT,
+    MOST_LENGTHENED,
     ProductGrid,
     cut,
     in_range,
@@ -37,8 +38,10 @@ MOST_REPEATS: Final = 6
 """Maximum number of exchanges in a row that fail the range check."""
 SHORTER: Final = 4
 """By how many powers of two directions are shortened when an exchange is repeated."""
-MOST_LENGTHENED: Final = 16
-"""Maximum power of two by which directions are lengthened near the optimum, where they would lose their digits."""
+LONGER: Final = 4
+"""By how many powers of two directions may be lengthened from one exchange to the next: ν may grow again."""
+WRAPS: Final = 2.0**58
+"""From this squared norm of a slope on, in words, its sum may have wrapped round."""
 LEAST_CHANGE: Final = 2.0**-13
 """Least change of a score along a direction that is used. Shorter directions are rounding errors for the most part, and
 a coefficient of millions would turn them into scores.
@@ -66,6 +69,7 @@ class SharedServer(Layer):
         "_sum": Message | None,
         "_words": Words,
         "_exponent": int,
+        "_longer": int,
     }
 
     def __init__(self, inner: Role, terms: VerticalTerms, together: str, level: Vocabulary) -> None:
@@ -83,7 +87,7 @@ class SharedServer(Layer):
         self._waiting: Message | None = None
         self._sum: Message | None = None
         self._words: Words = np.zeros(0, dtype=np.uint64)
-        self._exponent = 0
+        self._exponent = self._longer = 0
 
     def inwards(self, message: Message) -> Sends:
         if message.kind == SCORES.kind and message.sender == self.together:
@@ -123,10 +127,12 @@ class SharedServer(Layer):
         """Begin the exchange about the waiting ν, if everything that it needs has arrived."""
         if self._waiting is None or not self.ready:
             return ()
-        longer = min(int(np.floor(-np.log2(self.length))), MOST_LENGTHENED)
-        self._exponent = longer - SHORTER * self.repeats - self.grid.scale(self._waiting["nu"])
-        nu = self.grid.nu(self._waiting["nu"], self._exponent)
         ask = self.ask(self._waiting)
+        longest = min(self._longer + LONGER, MOST_LENGTHENED)
+        # The last exchange opens a norm only, which no check of the range covers.
+        self._longer = 0 if ask.last else min(int(np.floor(-np.log2(self.length))), longest)
+        self._exponent = self._longer - SHORTER * self.repeats - self.grid.scale(self._waiting["nu"])
+        nu = self.grid.nu(self._waiting["nu"], self._exponent)
         self.begin_exchange(ask)
         bands = self.trail.bands
         pull = self.grid.pull(self.trail.weights, self.regulariser, self._exponent)
@@ -180,14 +186,21 @@ class SharedServer(Layer):
             self._waiting = None
             return self.found(GRADIENT_NORM.message(self.together, SERVER, squared_gradient=max(squared, 0.0)))
         scores = decode(words[:size].reshape(bands, rows), self.grid.column_bits + DIRECTION_BITS)
-        if not in_range(scores):
+        products = decode(words[size:-1].reshape(bands, -1), 2 * DIRECTION_BITS)
+        if not in_range(scores) or self._wraps(message["nu"], scores, products, squared, unit):
             return self._repeat()
         self._waiting = None
         largest = np.abs(scores).max(axis=1)
         scores[largest < LEAST_CHANGE] = 0.0
         self.length = min(max(float(largest.max()) / lengthened, 1e-12), 1.0)
-        products = decode(words[size:-1].reshape(bands, -1), 2 * DIRECTION_BITS)
         return self.found(self._direction(message, scores, products, squared, lengthened))
+
+    def _wraps(self, nu: Array, scores: Array, products: Array, squared: float, unit: float) -> bool:
+        """Return whether the squared norm of the slope is smaller than its products with directions allow."""
+        slopes = scores @ nu + self.regulariser * products @ self.trail.weights
+        length = float(products[:, -self.trail.bands :].sum())
+        least = float(slopes.sum()) ** 2 / length if length > 0.0 else 0.0
+        return least > WRAPS * unit**2 and squared < 0.5 * least
 
     def _repeat(self) -> Sends:
         """Repeat an exchange with new shares and shorter directions: a share was cut wrongly."""

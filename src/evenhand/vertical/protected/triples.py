@@ -142,6 +142,8 @@ class DealerRole(Role):
 
     def handle(self, message: Message) -> Sends:
         sender = message.sender
+        if self.done:
+            raise ProtocolError(f"the dealer has ended and takes no {message.kind!r} from {sender!r}")
         if message.kind == JOINING.kind and sender in self.members and sender not in self._columns:
             if not 0 <= message.integer("columns") <= MOST_COLUMNS:
                 raise ProtocolError(f"{sender} has {message.integer('columns')} columns; the message is refused")
@@ -160,14 +162,14 @@ class DealerRole(Role):
             self._audited[sender] = self._number
             hidden = ServerSeed(self._seeds[SERVER], self.rows, self.bands).nu(self._number)
             sums = as_words(message["sums"]) + block_sums(hidden, message["seed"].tobytes())
-            return [AUDITED.message(self.name, sender, number=self._number, answer=answer_of(sums))]
+            return [AUDITED.message(self.name, sender, number=self._number, answer=answer_of(sums, self.rows))]
         raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
 
     def _may_keep(self, message: Message) -> bool:
         """Return whether the directions that count are of earlier exchanges, each once."""
         kept = message["kept"]
         fits = 0 < len(kept) <= 1 + self._answered and kept[0] == START and kept[-1] < message.integer("number")
-        return bool(fits and (np.diff(kept) > 0).all())
+        return bool(fits and (kept[1:] > kept[:-1]).all())
 
     def _may_audit(self, sender: str, message: Message) -> bool:
         """Return whether a party asks about the present exchange, for the first time."""
