@@ -12,10 +12,12 @@ import pytest
 from support.problems import deal, small
 from vertical.contract import CLOCK, make_job
 
+from evenhand.constraints import DemographicParity
 from evenhand.errors import DataError, ProtocolError
 from evenhand.privacy import lattice
 from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.fixed_products import DIRECTION_BITS
+from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
@@ -29,6 +31,8 @@ PROBLEM = small(2, rows=120)
 CLEAR = ("round", "last", "number", "kept", "vectors")
 """Fields of messages to a passive party that are not random words, keys or ciphertexts."""
 LEVELS = ("dealer", "encrypted")
+KEPT = [[], [0, 1], [1], [0, 0], [0, -1], [0, 5], [0, 2**63 - 1, -5], list(range(5000))]
+"""Numbers of exchanges that have not been, before the first."""
 
 
 def roles(level: str, labels: Any = PROBLEM.labels) -> dict[str, Role]:
@@ -104,9 +108,7 @@ def test_final_coefficients_of_another_number_of_directions_are_refused() -> Non
         made["p1"].receive(Message(last.sender, "p1", last.kind, {**last.body, "words": last["words"][:, :-1]}))
 
 
-@pytest.mark.parametrize(
-    "kept", [[], [0, 1], [1], [0, 0], [0, -1], [0, 5], [0, 2**63 - 1, -5], list(range(5000))], ids=lambda one: f"{one[:3]}"
-)
+@pytest.mark.parametrize("kept", KEPT, ids=lambda one: f"{one[:3]}")
 def test_the_dealer_deals_for_directions_of_earlier_exchanges_only(kept: list[int]) -> None:
     made = roles("dealer")
     dealer = next(role for role in made.values() if type(role).__name__ == "DealerRole")
@@ -125,8 +127,7 @@ def test_the_opened_norm_of_the_slope_is_the_true_one(monkeypatch: pytest.Monkey
             return True
         slopes = [one.words.view(np.int64) @ nu * 2.0**-self.grid.column_bits for one in parties]
         pulls = [
-            _joined(one.shares[: len(self.trail.weights) - self.trail.bands], self.shares[one.name])
-            for one in parties
+            _joined(one.shares[: len(self.trail.weights) - self.trail.bands], self.shares[one.name]) for one in parties
         ]
         weights = self.trail.weights[: -self.trail.bands]
         true = sum(
@@ -139,9 +140,10 @@ def test_the_opened_norm_of_the_slope_is_the_true_one(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(SharedServer, "_wraps", compare)
     for seed in range(4):
-        problem = small(seed, rows=300)
-        job = make_job("subspace", protection="dealer", max_rounds=12, tol=1e-6)
-        held = Holdings.of(job, deal(problem, [[0], [1, 2], [3]]), problem.labels, problem.sensitive).with_keys()
+        problem = small(seed, rows=400, columns=6)
+        bound = (DemographicParity(0.02),)
+        job = Job(solver="subspace", constraints=bound, alpha=1e-3, max_rounds=25, tol=1e-4, protection="dealer")
+        held = Holdings.of(job, deal(problem, [[0], [1, 2, 3], [4, 5]]), problem.labels, problem.sensitive).with_keys()
         server, others = held.roles()
         parties: list[Any] = [role.inner for role in others if role.name in ("p1", "p2")]
         InProcess([server, *others], CLOCK).run()
