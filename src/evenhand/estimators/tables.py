@@ -41,6 +41,11 @@ def in_pandas(table: Any) -> Any:
 
 
 def named_tables(X: Tables) -> dict[str, Any]:
+    if len(getattr(X, "shape", ())) == 2:
+        raise DataError(
+            "X is one table; give one for each party, such as fit([bank, shop], y), or a mapping of names to tables. "
+            "SplitTableClassifier deals the columns of one table out to parties"
+        )
     given = X.items() if isinstance(X, Mapping) else ((f"party{place}", table) for place, table in enumerate(X))
     tables = {name: in_pandas(table) for name, table in given}
     if not tables:

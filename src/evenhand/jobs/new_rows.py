@@ -11,6 +11,7 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.grouping import Grouping
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
 from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
@@ -143,8 +144,19 @@ def score_new_parties(
     assert holder.label is not None
     source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
     beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
+    if beside is not None and set(holder.sensitive) <= set(beside.columns):
+        grouping, known = Grouping(holder.bands, holder.merge), _training_groups(folder.result)
+        beside = beside[[holder.label.column]].join(grouping.groups(beside[list(holder.sensitive)], known))
     quality, more = measured(table, beside, holder.label.column, labels, folder.cut)
     return NewRows(table, [*remarks, *more], quality)
+
+
+def _training_groups(result: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the groups of the training rows by attribute."""
+    found: dict[str, set[str]] = {}
+    for one in result["groups"]["train"]:
+        found.setdefault(one["attribute"], set()).add(one["group"])
+    return found
 
 
 def _is_sparse(source: TableSource) -> bool:

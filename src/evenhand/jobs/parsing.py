@@ -56,7 +56,8 @@ def read_toml(path: Path, what: str = "job file") -> dict[str, Any]:
     if not path.is_file():
         raise JobError(f"there is no {what} {path}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        # Windows editors put a byte order mark in front.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         problem = str(error)
     except OSError as error:

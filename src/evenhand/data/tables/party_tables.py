@@ -209,7 +209,8 @@ def open_table(
             )
         # New rows may lack labels and groups.
         features, known = encoder.columns_in, ()
-    if source.id is not None and source.sql is None and str(source.table).lower().endswith(".parquet"):
+    streamed = source.duplicates == "refuse" and str(source.table).lower().endswith(".parquet")
+    if source.id is not None and source.sql is None and streamed:
         return _open_parquet(source, source.id, features, known, guess=encoder is None)
     wanted = None if features is None else list(dict.fromkeys([*features, *known]))
     frame = read_table(replace(source, columns=wanted))

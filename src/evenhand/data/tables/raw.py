@@ -341,18 +341,39 @@ def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
         raise DataError(f"{where} holds values that cannot be used: {brief(error)}") from error
 
 
-def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
-    """Make an id column the index; refuse rows without an id, and duplicate ids."""
+Duplicates: TypeAlias = Literal["refuse", "first", "last", "sum"]
+"""What to do with rows of the same id."""
+
+
+def index_by(frame: pd.DataFrame, name: str, where: str, duplicates: Duplicates = "refuse") -> pd.DataFrame:
+    """Make an id column the index; refuse rows without an id, and duplicate ids unless a rule says which row counts."""
     missing = int(frame[name].isna().sum())
     if missing:
         raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")
     if (kind := pd.api.types.infer_dtype(frame[name], skipna=False)).startswith("mixed"):
         raise DataError(f"{where}: {name!r} holds {kind} values, lists perhaps; an id is text, a number or a date")
     repeated = frame.loc[frame[name].duplicated(), name].unique()
-    if len(repeated):
+    if len(repeated) and duplicates in ("first", "last"):
+        frame = frame.drop_duplicates(name, keep=duplicates)
+    elif len(repeated) and duplicates == "sum":
+        frame = _summed(frame, name)
+    elif len(repeated):
         some = listed((getattr(one, "item", lambda one=one: one)() for one in repeated), most=3)
         raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {some}")
     return frame.set_index(name)
+
+
+def _summed(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return one row for each id: sums of numbers, and the first of other values."""
+    others = [column for column in frame.columns if column != name]
+    numbers = {
+        column: pd.api.types.is_numeric_dtype(frame[column]) and not pd.api.types.is_bool_dtype(frame[column])
+        for column in others
+    }
+    by = frame.groupby(name, sort=False, dropna=False)
+    # A sum over missing values alone is missing.
+    parts = {column: by[column].sum(min_count=1) if numbers[column] else by[column].first() for column in others}
+    return pd.DataFrame(parts, index=by.size().index).rename_axis(name).reset_index()
 
 
 def brief(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.raw import (
     TYPES,
+    Duplicates,
     TypeName,
     as_types,
     index_by,
@@ -59,6 +60,8 @@ class TableSource:
         looks at the header), and the decimal sign.
     types : types of columns, by name: ``"number"``, ``"category"`` or ``"date"``; ``"leave out"`` makes no feature of
         a column.
+    duplicates : what to do with rows of the same id: refuse them, or take the ``"first"``, the ``"last"`` or the
+        ``"sum"``.
     """
 
     table: str | Path | None = None
@@ -71,6 +74,7 @@ class TableSource:
     delimiter: str | None = None
     decimal: Decimal = "."
     types: Mapping[str, TypeName] = field(default_factory=dict)
+    duplicates: Duplicates = "refuse"
 
     def __post_init__(self) -> None:
         _check_writing(self.encoding, self.delimiter, self.decimal)
@@ -120,7 +124,7 @@ def read_table(source: TableSource) -> pd.DataFrame:
     require_distinct(table.column_names, where)
     frame = to_pandas(table.select(_wanted(source, table.column_names)), where)
     frame = as_types(frame, source.types, source.decimal, where)
-    return frame if source.id is None else index_by(frame, source.id, where)
+    return frame if source.id is None else index_by(frame, source.id, where, source.duplicates)
 
 
 def _wanted(source: TableSource, found: Sequence[str]) -> list[str]:

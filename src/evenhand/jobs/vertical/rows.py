@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from evenhand.constraints import Constraint, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.grouping import Grouping
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
-from evenhand.errors import DataError, JobError
+from evenhand.errors import ColumnWarning, DataError, JobError
 from evenhand.jobs.ledger import Ledger, Limits, data_name
 from evenhand.jobs.quality import QualityRows, check_measurable, measurable
 from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, parts_of, tell, two_labels
@@ -241,7 +243,33 @@ def open_party(party: PartySection, base: Path) -> PartyTable:
         for column in party.sensitive:
             if column not in table.known.columns:
                 raise DataError(f"there is no sensitive column {column!r}; the table has {listed(table.names)}")
+        _check_named(party, table)
+        if party.incomplete == "drop" and party.label is not None:
+            table = _complete(party, party.label.column, table)
     return table
+
+
+def _check_named(party: PartySection, table: PartyTable) -> None:
+    """Refuse rules for columns that do not exist."""
+    for key in ("types", "missing", "numbers"):
+        given = getattr(party, key)
+        for name in given if isinstance(given, Mapping) else ():
+            if name not in table.names:
+                raise DataError(f"{key} names {name!r}, which is not a column; the table has {listed(table.names)}")
+
+
+def _complete(party: PartySection, label: str, table: PartyTable) -> PartyTable:
+    """Return the rows with a label and groups; say how many are dropped."""
+    needed = [name for name in (label, *party.sensitive) if name in table.known.columns]
+    whole = table.known[needed].notna().all(axis=1).to_numpy()
+    if whole.all():
+        return table
+    lacking = ", ".join(
+        f"{int(gone.sum()):,} without {name}" for name, gone in table.known[needed].isna().items() if gone.any()
+    )
+    said = f"{int((~whole).sum()):,} of {len(whole):,} rows are dropped: {lacking}"
+    warnings.warn(f"party {party.name!r}: {said}", ColumnWarning, stacklevel=3)
+    return table.taken(np.flatnonzero(whole))
 
 
 def held_labels(
@@ -252,7 +280,8 @@ def held_labels(
     values = label_column(table.known, party.label, table.names)
     labels = two_labels([values], party.label)
     signs = labels.signs(values)
-    sensitive = table.known[party.sensitive] if party.sensitive else None
+    grouping = Grouping(party.bands, party.merge)
+    sensitive = grouping.groups(table.known[party.sensitive]) if party.sensitive else None
     if len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]
