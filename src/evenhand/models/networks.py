@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -153,10 +154,13 @@ def _perceptron(widths: list[int]) -> nn.Sequential:
     return perceptron
 
 
+_SEEDING = threading.RLock()
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's random numbers, and restore the caller's afterwards."""
-    with torch.random.fork_rng(devices=[]):
+    """Seed torch's random numbers, and restore the caller's afterwards. Threads take turns: torch has one generator."""
+    with _SEEDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 

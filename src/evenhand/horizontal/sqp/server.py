@@ -203,6 +203,9 @@ class SQPServer(ProgramServer):
             return self._move(first)
         if self._badness(self.model.residual(first, self.net)) <= 0.5 * self.best:
             return self._move(first)
+        if self.rounds > self.options.round_limit:
+            # Clients answer no more than one question beyond the rounds of the terms.
+            return self._finish(SolveStatus.LIMIT)
         place = int(np.argmin(merits))
         if merits[place] < self.fallback_merit:
             self.fallback, self.fallback_merit = self.trials[place].copy(), merits[place]
