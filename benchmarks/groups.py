@@ -128,7 +128,8 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--solvers", nargs="+", choices=("subspace", "sqp"), default=["subspace", "sqp"])
     given = parser.parse_args()
-    table = Table(title=f"equalized odds ≤ {EPSILON} of exact rates, {given.rows} rows, worst of {given.seeds} seeds")
+    title = f"equalized odds ≤ {EPSILON} of exact rates, {given.rows} rows, {given.seeds} seeds (gap, time: worst)"
+    table = Table(title=title)
     heads = "family,groups,solver,converged,rounds,log-loss,free,grid,held-out,selected,gap,held-out gap,CPU s"
     for head in heads.split(","):
         table.add_column(head)
