@@ -5,6 +5,7 @@ Coefficients in the clear told the label of the missing person with AUC .96 on A
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
-from evenhand.vertical.protected.messages import NEXT_TRIPLE
+from evenhand.vertical.protected.messages import JOINING, NEXT_TRIPLE
 from evenhand.vertical.protected.sharing_server import SharedServer
 from evenhand_reproductions.in_memory import Holdings
 
@@ -174,3 +175,26 @@ def test_columns_with_too_much_noise_are_refused_before_training(monkeypatch: py
     monkeypatch.setattr(lattice, "MOST_NOISE", 10.0)
     with pytest.raises(DataError, match=r"too large for encryption, .* Scale them"):
         roles("encrypted")
+
+
+def test_a_dealer_that_has_ended_takes_no_more() -> None:
+    made = roles("dealer")
+    InProcess(list(made.values()), CLOCK).run()
+    dealer = next(role for role in made.values() if type(role).__name__ == "DealerRole")
+    for message in (JOINING.message("p1", dealer.name, columns=2), _next_triple(dealer)):
+        with pytest.raises(ProtocolError, match="has ended"):
+            dealer.receive(message)
+
+
+def _next_triple(dealer: Role) -> Message:
+    return NEXT_TRIPLE.message("server", dealer.name, number=99, last=0, kept=np.zeros(1, dtype=np.int64))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_party_without_columns_is_refused_by_name(level: str) -> None:
+    parties = deal(PROBLEM, [[0], [1, 2], [3]])
+    parties[1] = replace(parties[1], matrix=np.zeros((120, 0)))
+    job = make_job("subspace", protection=level, max_rounds=4, tol=0.0)
+    held = Holdings.of(job, parties, PROBLEM.labels, PROBLEM.sensitive).with_keys()
+    with pytest.raises(DataError, match="p1 has no columns"):
+        held.roles()
