@@ -123,6 +123,7 @@ def test_a_bound_that_no_rate_exceeds_is_refused(wrong: Any) -> None:
     [
         (22, 16, "0.5", "nearly nobody is selected: 22 of the 7,095 held-out rows, where 500 are positive; 16"),
         (7000, 499, "0.5", "nearly everybody"),
+        (7000, 499, "cost", "499 of these are found. The rule 'cost' chose this cut; look at its numbers"),
         (500, 200, "0.5", None),
         (22, 16, "rate", None),
     ],

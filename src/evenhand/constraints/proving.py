@@ -272,7 +272,7 @@ class ShiftedBounds:
         return Bounds(self.aim.lower - more, self.aim.upper + more)
 
     def width(self, smooth: Array) -> float:
-        """Return the smallest width whose bounds hold these smooth rates."""
+        """Return the smallest width at which bounds hold these smooth rates."""
         beyond, room = self.aim.excess(smooth).max(axis=0), np.abs(_room(self.aim)[0])
         held = self.exact & (room > 0.0)
         return 1.0 + float(np.max(beyond[held] / room[held], initial=-1.0))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from evenhand.constraints.kinds import KINDS
+from evenhand.metrics.thresholds import RULES
 
 State: TypeAlias = Literal["missed", "contradicted", "met", "shown"]
 HEADLINES: Final[Mapping[State, str]] = {
@@ -138,9 +139,15 @@ def selects_few(result: Mapping[str, Any]) -> list[str]:
         return []
     who = "nearly nobody" if few else "nearly everybody"
     where = "held-out" if part == "test" else "training"
+    rule = result.get("cut", {}).get("rule", "")
+    advice = (
+        f"The rule {rule!r} chose this cut; look at its numbers"
+        if rule in RULES
+        else 'Choose the cut with threshold in [job], such as "cost" or "recall"'
+    )
     return [
         f"{who} is selected: {selected:,} of the {rows:,} {where} rows, where {positives:,} are positive; "
-        f'{one["hits"]:,} of these are found. Choose the cut with threshold in [job], such as "cost" or "recall"'
+        f"{one['hits']:,} of these are found. {advice}"
     ]
 
 
