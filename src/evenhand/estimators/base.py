@@ -24,7 +24,7 @@ from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named
 from evenhand.metrics.thresholds import as_threshold, fixed_cut
 from evenhand.models.kinds import as_model
 from evenhand.models.linear import LinearModel
-from evenhand.models.saved import joint_scores
+from evenhand.models.saved import joint_scores, without_rows
 from evenhand.privacy.levels import protection_of
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, RandomizedResponse, RuntimeName
@@ -249,8 +249,8 @@ class VerticalEstimator(NestedParameters):
 
     def _keep(self, run: VerticalRun) -> None:
         # A fitted estimator keeps no row of anybody.
-        self.run_ = replace(run, unseen_scores=None)
-        self.models_ = run.models
+        self.models_ = {name: without_rows(model) for name, model in run.models.items()}
+        self.run_ = replace(run, unseen_scores=None, models=self.models_)
         self.history_ = run.history
         self.certificate_ = run.certificate
         self.proofs_ = list(run.proofs)

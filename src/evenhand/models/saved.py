@@ -67,6 +67,12 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
     return model
 
 
+def without_rows(model: Scorer) -> Scorer:
+    """Return a copy that scores rows and holds none of those it was trained on."""
+    texts = (model.text, model.splits_text) if isinstance(model, TreesModel) else ("", "")
+    return from_state(to_state(model), *texts)
+
+
 def _share(state: State) -> WeightShare:
     words, bits = state.get("words"), state.get("column_bits")
     fits = isinstance(words, np.ndarray) and words.dtype == np.int64 and words.shape == (state.get("columns"),)
