@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import pandas as pd
 
@@ -20,6 +20,8 @@ from evenhand.protocol.transcript import Entry
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import FileEntry, parse_json, read_bytes
 
+Target: TypeAlias = Literal["binary", "classes"]
+"""What a model predicts: one of two labels, or one of three and more."""
 AUDIT: Final = "audit.json"
 """File that `evenhand audit` writes to the run folder."""
 
@@ -90,6 +92,11 @@ class RunRecord:
         return bool(self.job.get("constraint"))
 
     @property
+    def target(self) -> Target:
+        """The kind of target; it decides which sections the page has."""
+        return "classes" if "classes" in self.result.get("labels", {}) else "binary"
+
+    @property
     def job(self) -> Mapping[str, Any]:
         found = self.description.get("job", {})
         return found if isinstance(found, Mapping) else {}
@@ -131,5 +138,7 @@ def _importances(folder: RunFolder) -> dict[str, pd.Series[float]]:
                 gains = model.importances()
             except MissingExtraError:
                 return {}
-            found[owner] = pd.Series(gains, index=PartyEncoder.from_state(read("encoder")).columns_in, dtype=float)
+            # A date is several features.
+            names = PartyEncoder.from_state(read("encoder")).feature_names_out
+            found[owner] = pd.Series(gains, index=names, dtype=float)
     return found

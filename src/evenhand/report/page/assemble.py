@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
 from evenhand.errors import InputError
 from evenhand.report.page.answers import answer, comparison, under_way
-from evenhand.report.page.exchange import exchange
-from evenhand.report.page.leaks import leaks
 from evenhand.report.page.markup import Markup, joined, section, tag, void
-from evenhand.report.page.particulars import card, particulars, weights
-from evenhand.report.page.people import people, performance
-from evenhand.report.page.rounds import rounds
+from evenhand.report.page.sections import RUNNING, SECTIONS
 from evenhand.report.record import RunRecord
 from evenhand.runtime.files import write_bytes
 
@@ -74,12 +70,10 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def _run(record: RunRecord, place: int, several: bool) -> Markup:
-    own: tuple[Callable[[RunRecord, str], Markup], ...]
     if record.finished:
-        own, first = (performance, people, rounds, exchange, leaks, weights, particulars, card), answer(record)
-        title = "Result"
+        own, first, title = SECTIONS[record.target], answer(record), "Result"
     else:
-        own, first, title = (rounds, exchange, particulars), under_way(record), "Running"
+        own, first, title = RUNNING, under_way(record), "Running"
     parts = [part(record, f"{part.__name__}-{place}") for part in own]
     return section(f"run-{place}", record.name if several else title, first, joined(parts))
 
