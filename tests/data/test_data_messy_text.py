@@ -99,7 +99,7 @@ def test_what_is_not_utf_8_names_the_line_and_the_key(tmp_path: Path) -> None:
         ({"decimal": "'"}, "decimal is"),
         ({"decimal": ",", "delimiter": ","}, "cannot be both the delimiter and the decimal sign"),
         ({"types": {"b": "words"}}, "types.b is 'words'; choose one of 'number'"),
-        ({"types": {"b": "date"}}, "column 'b' can be read as dates in no known way"),
+        ({"types": {"b": "date"}}, "column 'b': 2 of 2 cells can be read as dates in no known way"),
         ({"types": {"b": "number"}}, "column 'b' holds 'x', 'y' and no numbers"),
         ({"types": {"c": "date"}}, "column 'c' can be read as dates in more than one way"),
         ({"types": {"a": "date"}}, "column 'a' holds number values, no dates"),

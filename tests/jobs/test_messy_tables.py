@@ -62,7 +62,8 @@ def test_bands_merged_groups_duplicates_and_dropped_rows(tmp_path: Path) -> None
     groups = {(one["attribute"], one["group"]) for one in result["groups"]["train"]}
     assert groups == {
         *(("age", one) for one in ("under 30", "30 to under 60", "60 and over")),
-        *(("region", one) for one in ("north", "south", "other")),
+        # Twelve people are too few for a group, so the smaller of the others is merged with them.
+        *(("region", one) for one in ("north", "other")),
     }
 
 

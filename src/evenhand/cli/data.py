@@ -69,7 +69,7 @@ def fetch_sets(
 
 @app.command("example")
 def example(
-    name: Annotated[str, typer.Argument(help="hospitals, lending or screening.")],
+    name: Annotated[str, typer.Argument(help="arrears, hospitals, lending or screening.")],
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path(),
 ) -> None:
     """Write the synthetic tables of the tutorials, one CSV file for each party or client.

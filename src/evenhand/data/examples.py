@@ -119,11 +119,75 @@ def lending() -> Tables:
     }
 
 
+def arrears() -> Tables:
+    """Make tables of a bank, its card company and a credit bureau, as such tables are: who falls into arrears.
+
+    One customer in fourteen does. Ids are text with leading zeros. The bank has ages and years of birth, a region of
+    twelve people, dates in two formats, decimal commas, notes, and rows without label or age. The card company has a
+    row for each card. In one of its columns an eighth of the cells are words. The bureau lacks some customers.
+    Customers under thirty have shorter records, whether they pay or not.
+    """
+    rng = np.random.default_rng(14)
+    rows = 7095
+    ids = np.array([f"{number:07d}" for number in rng.permutation(rows) * 11 + 42])
+    age = np.clip(rng.gamma(6.0, 7.5, rows) + 8.0, 18, 92).round()
+    strain = rng.normal(0.0, 1.0, rows)
+    years = np.clip(rng.gamma(2.5, 3.0, rows) - 3.0 * (age < 30), 0.1, age - 17.0)
+    income = np.exp(7.7 - 0.15 * strain + 0.02 * np.minimum(years, 15) + rng.normal(0.0, 0.35, rows))
+    used = 1.0 / (1.0 + np.exp(-(0.9 * strain + rng.normal(-0.6, 0.9, rows))))
+    late = rng.poisson(np.exp(-1.3 + 0.8 * strain))
+    risk = 1.3 * strain + 0.5 * (late > 0) - 0.06 * years - 0.4 * np.log(income / 2200.0) + 0.35 * (age < 30)
+    score = risk + rng.logistic(size=rows)
+    falls = score > np.quantile(score, 0.93)
+    region = rng.choice(["north", "south", "east", "west"], rows, p=[0.35, 0.3, 0.2, 0.15]).astype(object)
+    region[rng.choice(rows, 12, replace=False)] = "isles"
+    opened = pd.Series(pd.Timestamp("2024-06-30") - pd.to_timedelta((years * 365).round(), unit="D"))
+    old_system = rng.random(rows) < 0.3
+    told = rng.choice(["called about", "wants", "asked for", "complains about"], rows)
+    about = rng.choice(["a statement", "the limit", "a new card", "the fees", "an address"], rows)
+    note = pd.Series([f"{one} {other} ({number})" for one, other, number in zip(told, about, ids, strict=True)])
+    bank = pd.DataFrame(
+        {
+            "age": pd.Series(age).astype("Int64").mask(rng.random(rows) < 0.003),
+            "born": (2024 - age).astype(int),
+            "region": region,
+            "opened": opened.dt.strftime("%Y-%m-%d").where(~old_system, opened.dt.strftime("%d.%m.%Y")),
+            "income": income.round(2),
+            "note": note.mask(rng.random(rows) < 0.6),
+            "arrears": pd.Series(np.where(falls, "yes", "no")).mask(rng.random(rows) < 0.006),
+        }
+    ).set_axis(pd.Index(ids, name="customer"))
+    bank.attrs["writing"] = {"sep": ";", "decimal": ","}
+    first = pd.DataFrame(
+        {
+            "spent": np.exp(5.5 + 0.2 * strain + rng.normal(0.0, 0.6, rows)).round(2),
+            "limit_used": pd.Series(used.round(3)).astype(str),
+            "payments_late": late,
+        }
+    ).set_axis(pd.Index(ids, name="customer_no"))
+    first.loc[rng.random(rows) < 0.125, "limit_used"] = "no limit"
+    second = first.sample(frac=0.17, random_state=1).assign(payments_late=0)
+    second["spent"] = (second["spent"] * rng.uniform(0.05, 0.5, len(second))).round(2)
+    bureau = pd.DataFrame(
+        {
+            "loans": rng.poisson(np.exp(0.3 + 0.25 * strain)),
+            "requests": rng.poisson(np.exp(-0.2 + 0.5 * strain)),
+            "oldest": np.maximum(0.1, years + rng.exponential(2.0, rows)).round(1),
+        }
+    ).set_axis(pd.Index(ids, name="customer"))
+    return {
+        "bank": bank,
+        "cards": pd.concat([first, second]).sample(frac=1.0, random_state=3),
+        "bureau": bureau.sample(frac=0.97, random_state=2),
+    }
+
+
 def _with_ids(content: dict[str, np.ndarray], name: str, ids: list[str]) -> pd.DataFrame:
     return pd.DataFrame(content, index=pd.Index(ids, name=name))
 
 
 EXAMPLES: Final[dict[str, Callable[[], Tables]]] = {
+    "arrears": arrears,
     "hospitals": hospitals,
     "lending": lending,
     "screening": screening,

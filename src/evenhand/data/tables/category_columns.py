@@ -28,6 +28,7 @@ from evenhand.data.tables.columns import (
     require_keys,
 )
 from evenhand.data.tables.raw import LEVEL_TYPES, RawColumn
+from evenhand.data.tables.suspicions import suspected
 from evenhand.errors import DataError
 from evenhand.printing import toml_key
 
@@ -127,25 +128,32 @@ class CategoryColumn(EncodedColumn):
 
 @dataclass(frozen=True)
 class CategorySummary(ColumnSummary):
-    """The levels of a category with the number of rows of each, and whether no two rows have the same level."""
+    """The levels of a category with the number of rows of each, and whether no two rows have the same level.
+
+    `own_text` tells whether the levels are cells of the owner's own table that nobody has declared a category.
+    """
 
     counts: Mapping[Level, int] = field(default_factory=dict)
     unique: bool = True
+    own_text: bool = False
 
     @classmethod
     def of(cls, raw: RawColumn) -> CategorySummary:
         """Summarise rows; the levels that a pandas category declares count even without rows."""
         counts = _count_levels(raw)
-        unique = not isinstance(raw.series.dtype, pd.CategoricalDtype) and set(counts.values()) == {1}
-        missing = int(raw.missing.sum())
-        return cls(raw.name, raw.kind, max(len(raw.series) - missing, 1), missing > 0, counts=counts, unique=unique)
+        declared = isinstance(raw.series.dtype, pd.CategoricalDtype)
+        unique = not declared and set(counts.values()) == {1}
+        missing, own = int(raw.missing.sum()), raw.kind == "text" and not declared
+        rows = max(len(raw.series) - missing, 1)
+        return cls(raw.name, raw.kind, rows, missing > 0, counts=counts, unique=unique, own_text=own)
 
     def _merge_values(self, other: CategorySummary) -> CategorySummary:
         counts = dict(self.counts)
         for level, count in other.counts.items():
             counts[level] = counts.get(level, 0) + count
         unique = self.unique and other.unique and self.counts.keys().isdisjoint(other.counts.keys())
-        return replace(self, rows=self.rows + other.rows, counts=counts, unique=unique)
+        own = self.own_text and other.own_text
+        return replace(self, rows=self.rows + other.rows, counts=counts, unique=unique, own_text=own)
 
     def fitted(self, rules: FitRules) -> CategoryColumn:
         """Return the column with its levels, the most frequent ones if there are more than `max_levels`.
@@ -155,6 +163,9 @@ class CategorySummary(ColumnSummary):
         assert self.kind is not None
         levels, most = sorted(self.counts), rules.max_levels
         column = CategoryColumn(self.name, self.kind, tuple(levels), rules.mode(self.name, self.missing))
+        looks = suspected(self.name, self.counts) if self.own_text else None
+        if looks is not None and looks.kind != "leave out":
+            return replace(column, remarks=(looks.said,))
         if self.unique and self.kind == "text" and len(levels) >= ID_ROWS:
             said = (
                 f"column {self.name!r} has another value in each of {len(levels):,} rows, as an id has: it is left "
@@ -165,6 +176,8 @@ class CategorySummary(ColumnSummary):
             # Of levels that are equally frequent, the first in order.
             kept = sorted(levels, key=lambda level: (-self.counts[level], level))[:most]
             return replace(column, levels=tuple(sorted(kept)), other=True)
+        if looks is not None:
+            return replace(column, remarks=(looks.said,))
         if len(levels) <= MANY_LEVELS:
             return column
         said = (

@@ -61,6 +61,12 @@ def read_numbers(column: pd.Series, decimal: Decimal) -> Numbers:
     return Numbers(values, decimal, words)
 
 
+def read_any_number(cell: str) -> float | None:
+    """Return a cell's number with either decimal sign; None if it is no number."""
+    found = _number(cell, ".")
+    return _number(cell, ",") if found is None else found
+
+
 def decimal_of(column: pd.Series) -> Decimal | None:
     """Return the decimal sign in text, if some cell shows it and none contradicts it."""
     bodies = [body[1] for cell in column.dropna().unique() if (body := _body(str(cell))) is not None]

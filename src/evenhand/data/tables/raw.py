@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans
+from evenhand.data.tables.dates import read_dates
 from evenhand.data.tables.numerals import Decimal, Numbers, decimal_of, example, guessed_numbers, read_numbers
 from evenhand.errors import ColumnWarning, DataError
 from evenhand.printing import listed, quoted, toml_key
@@ -180,7 +181,8 @@ def _days(column: pd.Series) -> pd.Series:
 
 TypeName: TypeAlias = Literal["number", "category", "date", "leave out"]
 TYPES: Final = ("number", "category", "date", "leave out")
-_DAY_FORMATS: Final = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
+_MOST_WORDS: Final = 0.1
+"""At most this share of a column of dates is no date, and counts as missing."""
 
 
 def as_types(frame: pd.DataFrame, types: Mapping[str, TypeName], decimal: Decimal, where: str) -> pd.DataFrame:
@@ -225,20 +227,18 @@ def _dates(raw: RawColumn) -> pd.Series:
     if raw.kind != "text":
         raise DataError(f"column {raw.name!r} holds {raw.kind} values, no dates; types says it does")
     text = raw.series.astype(object).where(~raw.missing, None)
-    fits = [found for form in ("ISO8601", *_DAY_FORMATS) if (found := _parsed(text, form)) is not None]
-    apart = [found for found in fits[1:] if not found.equals(fits[0])]
-    if not fits or apart:
-        some = listed(text.dropna().unique(), most=3)
-        why = "in more than one way" if fits else "in no known way"
-        raise DataError(f"column {raw.name!r} can be read as dates {why} ({some}); write them as 2020-12-31")
-    return fits[0]
-
-
-def _parsed(text: pd.Series, form: str) -> pd.Series | None:
-    try:
-        return pd.to_datetime(text, format=form)
-    except (ValueError, TypeError, OverflowError):
-        return None
+    found = read_dates(text.dropna().unique())
+    if found.unclear:
+        some = listed(found.unclear, most=3)
+        raise DataError(f"column {raw.name!r} can be read as dates in more than one way ({some}); write 2020-12-31")
+    known = int(text.notna().sum())
+    if (strange := known - int(text.isin(list(found.values)).sum())) > _MOST_WORDS * known:
+        some = listed(found.words, most=3)
+        raise DataError(
+            f"column {raw.name!r}: {strange:,} of {known:,} cells can be read as dates in no known way ({some}); "
+            "write them as 2020-12-31, or leave them empty"
+        )
+    return pd.to_datetime(text.map(found.values))
 
 
 def with_numbers(
