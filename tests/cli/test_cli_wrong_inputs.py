@@ -321,7 +321,7 @@ LINES: list[tuple[str, int, str]] = [
     ("init {ground}/vertical/bank.csv --split both", 2, "choose vertical or horizontal"),
     ("init {ground}/vertical/shop.csv", 2, "name it with --label"),
     ("init {ground}/vertical/bank.csv {ground}/vertical/bank.csv", 2, "two files are named 'bank'"),
-    ("init {ground}/vertical/bank.csv {ground}/horizontal/lyon.csv", 2, "name it with --id"),
+    ("init {ground}/vertical/bank.csv {ground}/horizontal/lyon.csv", 2, "--id bank=COLUMN"),
     ("predict", 2, "Missing argument"),
     ("predict none", 4, "is not a run folder"),
     ("predict {ground}/empty", 4, "is not a run folder"),

@@ -134,7 +134,7 @@ def arrears() -> Tables:
     strain = rng.normal(0.0, 1.0, rows)
     years = np.clip(rng.gamma(2.5, 3.0, rows) - 3.0 * (age < 30), 0.1, age - 17.0)
     income = np.exp(7.7 - 0.15 * strain + 0.02 * np.minimum(years, 15) + rng.normal(0.0, 0.35, rows))
-    used = 1.0 / (1.0 + np.exp(-(0.9 * strain + rng.normal(-0.6, 0.9, rows))))
+    used = np.exp(6.3 + 0.7 * strain + rng.normal(0.0, 0.7, rows))
     late = rng.poisson(np.exp(-1.3 + 0.8 * strain))
     risk = 1.3 * strain + 0.5 * (late > 0) - 0.06 * years - 0.4 * np.log(income / 2200.0) + 0.35 * (age < 30)
     score = risk + rng.logistic(size=rows)
@@ -161,13 +161,14 @@ def arrears() -> Tables:
     first = pd.DataFrame(
         {
             "spent": np.exp(5.5 + 0.2 * strain + rng.normal(0.0, 0.6, rows)).round(2),
-            "limit_used": pd.Series(used.round(3)).astype(str),
+            "owed": pd.Series(used.round(2)).astype(str),
             "payments_late": late,
         }
     ).set_axis(pd.Index(ids, name="customer_no"))
-    first.loc[rng.random(rows) < 0.125, "limit_used"] = "no limit"
+    first.loc[rng.random(rows) < 0.125, "owed"] = "in full"
     second = first.sample(frac=0.17, random_state=1).assign(payments_late=0)
     second["spent"] = (second["spent"] * rng.uniform(0.05, 0.5, len(second))).round(2)
+    second["owed"] = rng.exponential(90.0, len(second)).round(2).astype(str)
     bureau = pd.DataFrame(
         {
             "loans": rng.poisson(np.exp(0.3 + 0.25 * strain)),

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
 import pandas as pd
 
-from evenhand.data.tables.columns import ID_ROWS, MANY_LEVELS
 from evenhand.data.tables.numerals import guessed_numbers
-from evenhand.data.tables.raw import TypeName, as_types, is_text
+from evenhand.data.tables.raw import is_text
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
-from evenhand.errors import DataError, InputError
+from evenhand.errors import InputError
+from evenhand.jobs.proposals import Proposal, proposals
 from evenhand.jobs.schema import LabelSection
-from evenhand.jobs.tables import label_column, two_labels
-from evenhand.printing import listed, quoted, toml_key
+from evenhand.jobs.tables import two_labels
+from evenhand.printing import listed, quoted
 
 Split = Literal["vertical", "horizontal"]
 
@@ -39,7 +39,12 @@ _LABELS: Final = (
 _GROUPS: Final = ("sex", "gender", "race", "ethnic", "origin", "national", "religion", "disab", "age_group", "minority")
 _POSITIVE: Final = ("yes", "true", "1", "positive", "y", "ja", "oui", "si")
 _MOST_GROUPS: Final = 12
-_KEPT_LEVELS: Final = 100
+_MOST_MISSING: Final = 0.2
+"""A label or a sensitive column that is guessed lacks at most this share of its values."""
+_LEAST_DISTINCT: Final = 0.5
+"""An id that is guessed has at least this share of different values."""
+_RARE: Final = 0.2
+"""A label with a smaller share of positives is rare: the draft chooses a cut by costs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +54,6 @@ class DraftTable:
     name: str
     source: TableSource
     frame: pd.DataFrame
-    types: Mapping[str, TypeName] = field(default_factory=dict)
 
     @classmethod
     def look(cls, path: Path) -> DraftTable:
@@ -62,25 +66,6 @@ class DraftTable:
             source = replace(source, decimal=",")
             frame = read_table(source)
         return cls(path.stem, source, frame)
-
-    def with_types(self, features: Iterable[str]) -> DraftTable:
-        """Return the table with the column types that must be stated."""
-        types = {name: kind for name in features if (kind := self._type(name)) is not None}
-        return replace(self, types=types)
-
-    def _type(self, name: str) -> TypeName | None:
-        column = self.frame[name]
-        if not is_text(column):
-            return None
-        found = guessed_numbers(column)
-        if found is not None:
-            return "number" if found.decimal == self.source.decimal else None
-        try:
-            as_types(self.frame[[name]], {name: "date"}, self.source.decimal, "")
-        except DataError:
-            known = column.dropna()
-            return "leave out" if len(known) >= ID_ROWS and known.is_unique else None
-        return "date"
 
 
 def _encoding(path: Path) -> str:
@@ -101,7 +86,21 @@ def _has_decimal_commas(frame: pd.DataFrame) -> bool:
 
 @dataclass(frozen=True)
 class Draft:
-    """Content of a drafted job file."""
+    """Content of a drafted job file.
+
+    Attributes
+    ----------
+    common
+        Number of ids that all parties have.
+    share
+        Share of the rows with a label that are positive.
+    proposed
+        Keys of each table's section, by the table's name; clients share those of the first.
+    job
+        More keys of `[job]`.
+    given
+        What a person said, and is no guess: ``"id"``, ``"label"``, ``"sensitive"``.
+    """
 
     split: Split
     tables: Sequence[DraftTable]
@@ -111,17 +110,28 @@ class Draft:
     positive: Any
     sensitive: Sequence[str]
     common: int
+    share: float
+    proposed: Mapping[str, Sequence[Proposal]] = field(default_factory=dict)
+    job: Sequence[Proposal] = ()
+    given: Set[str] = frozenset()
 
 
 def draft_job(
     tables: Sequence[DraftTable],
     *,
     split: Split | None = None,
-    id: str | None = None,
+    id: Sequence[str] = (),
     label: str | None = None,
+    positive: str | None = None,
     sensitive: Sequence[str] | None = None,
 ) -> Draft:
-    """Guess what is not given; if that fails, raise an error that names the option to use."""
+    """Guess what is not given; if that fails, raise an error that names the option to use.
+
+    Parameters
+    ----------
+    id
+        Names of id columns: for all tables that have them, or for one table as ``"bank=customer"``.
+    """
     names = [table.name for table in tables]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
@@ -130,74 +140,167 @@ def draft_job(
     columns = [set(map(str, table.frame.columns)) for table in tables]
     if split is None:
         split = "horizontal" if len(tables) > 1 and all(one == columns[0] for one in columns) else "vertical"
-    ids = _same_id(tables, id) if split == "horizontal" else _ids(tables, id)
+    named = _named_ids(tables, id)
+    given = {"id": bool(id), "label": label is not None, "sensitive": sensitive is not None}
+    ids = _same_id(tables, named) if split == "horizontal" else _ids(tables, named)
     holder, label = _label(tables, ids, label)
     frame = next(table.frame for table in tables if table.name == holder)
-    found = [label_column(frame, LabelSection(column=label), list(frame.columns))]
-    if split == "horizontal":
-        found = [label_column(one.frame, LabelSection(column=label), list(one.frame.columns)) for one in tables]
-    negative, positive = two_labels(found, LabelSection(column=label))
-    if str(negative).lower() in _POSITIVE:
-        positive = negative
-    groups = _groups(frame, {label, *ids.values()}) if sensitive is None else list(sensitive)
+    frames = [one.frame for one in tables] if split == "horizontal" else [frame]
+    section = LabelSection(column=label)
+    values = [_known_labels(one, label) for one in frames]
+    negative, positive_ = two_labels(values, section)
+    if positive is not None:
+        if positive not in (str(negative), str(positive_)):
+            raise InputError(f"--positive {positive}: the values of {label} are {listed([negative, positive_])}")
+        positive_ = negative if positive == str(negative) else positive_
+    elif str(negative).lower() in _POSITIVE:
+        positive_ = negative
+    groups = _groups(frame, {label, *ids.values()}) if sensitive is None else list(dict.fromkeys(sensitive))
     for name in groups:
         if name not in frame.columns:
             raise InputError(f"{holder} has no column {quoted(name)} for groups; it has {listed(frame.columns)}")
-    beside = {label, *groups}
-    typed = [
-        table.with_types(
-            str(name) for name in table.frame.columns if name != ids.get(table.name) and name not in beside
-        )
-        for table in tables
-    ]
-    common = len(set.intersection(*(_texts(one.frame[ids[one.name]]) for one in tables))) if split == "vertical" else 0
-    return Draft(split, typed, ids, holder, label, positive, groups, common)
+        if name in (label, ids.get(holder)):
+            role = "label" if name == label else "id"
+            raise InputError(f"--sensitive {name}: this column is the {role}; name a column of groups")
+    common = 0
+    if split == "vertical":
+        common = len(set.intersection(*(id_texts(one.frame[ids[one.name]]) for one in tables)))
+        if len(tables) > 1 and common == 0:
+            raise InputError(_nothing_common(tables, ids))
+    share = float(np.mean(np.concatenate([(one == positive_).to_numpy() for one in values])))
+    said = frozenset(name for name, is_given in given.items() if is_given)
+    return Draft(split, tables, ids, holder, label, positive_, groups, common, share, given=said)
 
 
-def _texts(column: pd.Series) -> set[str]:
+def complete_draft(draft: Draft) -> Draft:
+    """Return the draft with what each table's section needs beside id, label and groups, and with keys of the job."""
+    if draft.split == "horizontal":
+        whole = pd.concat([one.frame for one in draft.tables], ignore_index=True)
+        first = draft.tables[0]
+        proposed = {first.name: _proposed(draft, first, whole, draft.ids.get(first.name), holds=True)}
+    else:
+        proposed = {
+            one.name: _proposed(draft, one, one.frame, draft.ids.get(one.name), holds=one.name == draft.holder)
+            for one in draft.tables
+        }
+    return replace(draft, proposed=proposed, job=_job_keys(draft.share))
+
+
+def _known_labels(frame: pd.DataFrame, label: str) -> pd.Series:
+    if label not in frame.columns:
+        raise InputError(f"--label {label}: no table has such a column; name a column of one of the tables")
+    return frame[label].dropna()
+
+
+def _proposed(draft: Draft, table: DraftTable, frame: pd.DataFrame, id: str | None, holds: bool) -> list[Proposal]:
+    beside = {id, *((draft.label, *draft.sensitive) if holds else ())}
+    return proposals(
+        frame,
+        id=id,
+        features=[str(name) for name in frame.columns if name not in beside],
+        label=draft.label if holds else None,
+        sensitive=draft.sensitive if holds else (),
+        decimal=table.source.decimal,
+        by_name=draft.split == "horizontal",
+    )
+
+
+def _job_keys(share: float) -> list[Proposal]:
+    """Return keys for a rare label: nearly nobody has a probability above a half of it."""
+    if not 0.0 < share < _RARE:
+        return []
+    costs = {"missed": round((1 - share) / share), "false_alarm": 1}
+    why = f"{share:.1%} of the rows are positive; a cut at 0.5 would select nearly nobody"
+    return [Proposal("threshold", "cost", why), Proposal("costs", costs, "a missed positive costs so much more")]
+
+
+def _nothing_common(tables: Sequence[DraftTable], ids: Mapping[str, str]) -> str:
+    shown = "; ".join(f"{one.name}: {listed(one.frame[ids[one.name]].dropna().tolist(), most=2)}" for one in tables)
+    return (
+        f"no id is in all tables ({shown}); ids must be written alike, leading zeros and spaces included. Name the "
+        f"columns with --id {tables[0].name}=COLUMN"
+    )
+
+
+def id_texts(column: pd.Series) -> set[str]:
     return set(column.dropna().astype(str))
 
 
-def _ids(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
-    """Return each table's id column: unique, and with the most values in common with the other tables."""
-    candidates = {table.name: _unique_columns(table, given) for table in tables}
-    best: tuple[int, dict[str, str]] = (0, {})
-    first, *others = tables
-    for own, values in candidates[first.name].items():
-        chosen, least = {first.name: own}, len(values)
-        for other in others:
-            shared = {name: len(values & theirs) for name, theirs in candidates[other.name].items()}
-            column = max(shared, key=lambda name: shared[name], default="")
-            chosen[other.name], least = column, min(least, shared.get(column, 0))
-        if least > best[0]:
-            best = least, chosen
-    if not best[1]:
-        wanted = f"the column {quoted(given)}" if given else "a column of unique values that all tables share"
-        owners = ", ".join(table.name for table in tables)
-        raise InputError(f"no id column was found in {owners}: it must be {wanted}; name it with --id")
-    return best[1]
-
-
-def _unique_columns(table: DraftTable, given: str | None) -> dict[str, set[str]]:
-    names = [str(name) for name in table.frame.columns]
-    if given in names:
-        names = [given]
-    found = {}
-    for name in names:
-        column = table.frame[name]
-        if not pd.api.types.is_float_dtype(column.dtype) and column.notna().all() and column.is_unique:
-            found[name] = _texts(column)
+def _named_ids(tables: Sequence[DraftTable], given: Sequence[str]) -> dict[str, str]:
+    """Return the id columns that are named, by table."""
+    names = {table.name: list(map(str, table.frame.columns)) for table in tables}
+    found: dict[str, str] = {}
+    for one in given:
+        owner, separator, column = one.partition("=")
+        if separator and owner in names:
+            if column not in names[owner]:
+                raise InputError(f"--id {one}: {owner} has no column {quoted(column)}; it has {listed(names[owner])}")
+            owners = [owner]
+        else:
+            column, owners = one, [name for name, columns in names.items() if one in columns]
+            if not owners:
+                raise InputError(f"--id {one}: no table has such a column; write TABLE=COLUMN for one table")
+        for owner in owners:
+            if found.setdefault(owner, column) != column:
+                raise InputError(
+                    f"--id names two columns of {owner}, {found[owner]} and {column}; write --id {owner}=COLUMN"
+                )
     return found
 
 
-def _same_id(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
+def _ids(tables: Sequence[DraftTable], given: Mapping[str, str]) -> dict[str, str]:
+    """Return each table's id column: of unique values, or nearly, and the most in common with the other tables."""
+    for strict in (True, False):
+        candidates = {table.name: _id_columns(table, given.get(table.name), strict) for table in tables}
+        best: tuple[int, dict[str, str]] = (0, {})
+        first, *others = tables
+        for own, values in candidates[first.name].items():
+            chosen, least = {first.name: own}, len(values)
+            for other in others:
+                shared = {name: len(values & theirs) for name, theirs in candidates[other.name].items()}
+                column = max(shared, key=lambda name: shared[name], default="")
+                chosen[other.name], least = column, min(least, shared.get(column, 0))
+            if least > best[0]:
+                best = least, chosen
+        if best[1]:
+            return best[1]
+    if len(given) == len(tables):
+        return dict(given)
+    lacking = [table.name for table in tables if table.name not in given]
+    raise InputError(
+        f"no id column was found in {', '.join(lacking)}: it must have values that all tables share, and most of them "
+        f"once. Name it with --id, or for one table --id {lacking[0]}=COLUMN"
+    )
+
+
+def _id_columns(table: DraftTable, given: str | None, strict: bool) -> dict[str, set[str]]:
+    """Return the columns that may be ids, with their values; one that is given may have duplicates and gaps."""
+    if given is not None:
+        return {given: id_texts(table.frame[given])}
+    found = {}
+    for name in map(str, table.frame.columns):
+        column = table.frame[name]
+        if pd.api.types.is_float_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype) or column.isna().any():
+            continue
+        if column.is_unique if strict else column.nunique() > _LEAST_DISTINCT * len(column):
+            found[name] = id_texts(column)
+    return found
+
+
+def _same_id(tables: Sequence[DraftTable], given: Mapping[str, str]) -> dict[str, str]:
     """Return the clients' id column: unique in each table, and text unless it is given. Empty if there is none."""
-    unique = [set(_unique_columns(table, None)) for table in tables]
+    if len(set(given.values())) > 1:
+        raise InputError(
+            f"--id names {listed(sorted(set(given.values())))}, but clients have the same columns; name one"
+        )
+    if given:
+        column = next(iter(given.values()))
+        if lacking := [table.name for table in tables if column not in table.frame.columns]:
+            raise InputError(f"--id {column}: {lacking[0]} has no such column; clients have the same columns")
+        return {table.name: column for table in tables}
+    unique = [set(_id_columns(table, None, strict=True)) for table in tables]
     common = [str(name) for name in tables[0].frame.columns if all(str(name) in one for one in unique)]
-    if given is not None and given not in common:
-        raise InputError(f"--id {given}: the column must be in every table and have a different value in each row")
-    texts = [one for one in common if is_text(tables[0].frame[one])]
-    chosen = given or next(iter(texts), None)
+    chosen = next((one for one in common if is_text(tables[0].frame[one])), None)
     return {} if chosen is None else {table.name: chosen for table in tables}
 
 
@@ -212,7 +315,7 @@ def _label(tables: Sequence[DraftTable], ids: Mapping[str, str], given: str | No
         (table.name, str(name))
         for table in tables
         for name in table.frame.columns
-        if name != ids.get(table.name) and table.frame[name].notna().all() and table.frame[name].nunique() == 2
+        if name != ids.get(table.name) and _mostly_known(table.frame[name]) and table.frame[name].nunique() == 2
     ]
     hinted = [one for hint in _LABELS for one in found if any(part.startswith(hint) for part in _words(one[1]))]
     if hinted:
@@ -233,88 +336,10 @@ def _groups(frame: pd.DataFrame, taken: set[str]) -> list[str]:
         name
         for hint in _GROUPS
         for name in names
-        if hint in name.lower() and frame[name].notna().all() and 2 <= frame[name].nunique() <= _MOST_GROUPS
+        if hint in name.lower() and _mostly_known(frame[name]) and 2 <= frame[name].nunique() <= _MOST_GROUPS
     ]
 
 
-# -- the text of the job file
-
-
-def draft_text(draft: Draft, base: Path) -> str:
-    """Return the text of the job file, with a comment on each guess; paths are relative to its folder."""
-    lines = [
-        "# A first draft by `evenhand init`. Review the values marked (guessed).",
-        "# Next: `evenhand check` validates the job and its tables, `evenhand train` trains it.",
-        "",
-        "[job]",
-    ]
-    if draft.split == "horizontal":
-        lines.append('split = "horizontal"                # the tables have the same columns of different people')
-    elif any(len(_texts(table.frame[draft.ids[table.name]])) != draft.common for table in draft.tables):
-        lines.append(
-            f'ids = "inner"                       # {draft.common:,} ids are in all tables; others are left out'
-        )
-    lines.append("test_fraction = 0.25                # share of rows held out for testing")
-    bound = 'constraint = { kind = "equal-opportunity", epsilon = 0.05, measure = "error" }'
-    if draft.sensitive:
-        lines += [
-            "# False-negative rates of any two groups differ by at most epsilon.",
-            "# Others: equalized-odds, demographic-parity, loss-parity, group-against-overall; see docs/concepts.md.",
-            bound,
-        ]
-    else:
-        lines.append(f"# {bound}   # once `sensitive` names columns")
-    described = [
-        f"label = {{ column = {_value(draft.label)}, positive = {_value(draft.positive)} }}   # (guessed)",
-        f"sensitive = {_value(list(draft.sensitive))}   # (guessed) groups to compare; not features",
-    ]
-    if draft.split == "horizontal":
-        lines += ["", "[data]", *described, *_id_line(draft, draft.tables[0]), *_taken(draft.tables)]
-    for table in draft.tables:
-        lines += ["", "[[client]]" if draft.split == "horizontal" else "[[party]]", f"name = {_value(table.name)}"]
-        if draft.split == "vertical" and table.name == draft.holder:
-            lines.append('role = "active"                     # holds the label')
-        lines += _where(table, base)
-        if draft.split == "vertical":
-            lines += [
-                *_id_line(draft, table),
-                *(described if table.name == draft.holder else []),
-                *_taken([table]),
-            ]
-    return "\n".join(lines) + "\n"
-
-
-def _id_line(draft: Draft, table: DraftTable) -> list[str]:
-    return [f"id = {_value(draft.ids[table.name])}   # (guessed)"] if table.name in draft.ids else []
-
-
-def _where(table: DraftTable, base: Path) -> list[str]:
-    path = Path(str(table.source.table)).absolute()
-    shown = path.relative_to(base.absolute()) if path.is_relative_to(base.absolute()) else path
-    lines = [f"table = {_value(shown.as_posix())}   # {len(table.frame):,} rows"]
-    if table.source.encoding != "utf-8":
-        lines.append(f"encoding = {_value(table.source.encoding)}   # (guessed)")
-    if table.source.decimal != ".":
-        lines.append(f"decimal = {_value(table.source.decimal)}   # (guessed)")
-    return lines
-
-
-def _taken(tables: Sequence[DraftTable]) -> list[str]:
-    """Return the column types that must be stated."""
-    types = {name: kind for table in tables for name, kind in table.types.items()}
-    lines = []
-    if types:
-        inside = ", ".join(f"{toml_key(name)} = {_value(kind)}" for name, kind in types.items())
-        lines.append(f"types = {{ {inside} }}   # (guessed)")
-    if any(_many(table.frame[name]) for table in tables for name in table.frame if name not in types):
-        lines.append(f"max_levels = {_KEPT_LEVELS}                    # a column has more; the most frequent are kept")
-    return lines
-
-
-def _many(column: pd.Series) -> bool:
-    return bool(is_text(column) and MANY_LEVELS < column.nunique() < len(column))
-
-
-def _value(value: Any) -> str:
-    """Return a value as TOML text, which equals JSON for these types."""
-    return json.dumps(value, ensure_ascii=False)
+def _mostly_known(column: pd.Series) -> bool:
+    """Tell whether a column may be a label or groups: rows without one can be dropped, if they are few."""
+    return bool(column.isna().mean() <= _MOST_MISSING)

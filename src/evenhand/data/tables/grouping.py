@@ -74,7 +74,7 @@ def _banded(column: pd.Series, edges: Sequence[float]) -> pd.Series:
     return pd.Series(names[places], column.index, name=column.name).where(numbers.notna(), None)
 
 
-def _small(sizes: pd.Series, least: int) -> set[str]:
+def merged_groups(sizes: pd.Series, least: int) -> set[str]:
     """Return the groups to merge: those with fewer rows, and the next smallest while all of them have fewer."""
     rising = sizes.sort_values(kind="stable")
     before = rising.cumsum() - rising
@@ -87,7 +87,7 @@ def _merged(
     text = column.map(str).where(column.notna(), None)
     if isinstance(rule, str):
         sizes, least = text.value_counts(), int(rule.removeprefix("under "))
-        small = _small(sizes, least) if trained is None else set(sizes.index) - trained
+        small = merged_groups(sizes, least) if trained is None else set(sizes.index) - trained
         return text.where(~text.isin(small), OTHER) if small else text
     known = set(text.dropna())
     into = {}

@@ -1,0 +1,196 @@
+"""Drafts of job files: what is guessed, what a person gave, and what is asked in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evenhand.data.examples import example_files
+from evenhand.errors import InputError
+from evenhand.jobs.drafted_text import draft_text
+from evenhand.jobs.drafting import DraftTable, complete_draft, draft_job
+from evenhand.jobs.folder import read_job
+from evenhand.jobs.interview import interview
+
+GIVEN: dict[str, Any] = {"split": None, "id": [], "label": None, "positive": None, "sensitive": None}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("arrears")
+    for name, content in example_files("arrears").items():
+        # Enough for every group, and quick to read again and again.
+        lines = content.splitlines(keepends=True)
+        (place / name).write_bytes(b"".join(lines[: 1 + len(lines) // 4]))
+    return place
+
+
+@pytest.fixture(scope="module")
+def tables(folder: Path) -> list[DraftTable]:
+    return [DraftTable.look(folder / f"{name}.csv") for name in ("bank", "cards", "bureau")]
+
+
+def written(draft: Any, folder: Path) -> tuple[str, Any]:
+    text, path = draft_text(draft, folder), folder / "draft.toml"
+    path.write_text(text, encoding="utf-8")
+    return text, read_job(path)
+
+
+def test_a_draft_of_messy_tables_states_what_they_need(tables: list[DraftTable], folder: Path) -> None:
+    text, job = written(complete_draft(draft_job(tables, sensitive=["age", "region"])), folder)
+    bank, cards, bureau = job.party
+    assert (bank.id, cards.id, bureau.id) == ("customer", "customer_no", "customer")
+    assert bank.bands == {"age": [30, 60]}
+    assert bank.merge == {"region": "under 50"}
+    assert (bank.incomplete, bank.decimal) == ("drop", ",")
+    assert bank.types == {"opened": "date", "note": "leave out"}
+    assert (cards.duplicates, cards.types) == ("sum", {"owed": "number"})
+    assert (job.job.threshold, job.job.costs.missed, job.job.ids) == ("cost", 13, "inner")
+    (line,) = [one for one in text.splitlines() if one.startswith("sensitive")]
+    assert "(guessed)" not in line
+    assert all("(guessed)" in one for one in text.splitlines() if one.startswith(("id =", "bands", "types", "label")))
+
+
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        (["customer", "customer_no"], ["customer", "customer_no", "customer"]),
+        (["cards=customer_no"], ["customer", "customer_no", "customer"]),
+        (["bank=customer", "bureau=customer"], ["customer", "customer_no", "customer"]),
+    ],
+)
+def test_ids_are_given_for_each_table(given: list[str], ids: list[str], tables: list[DraftTable]) -> None:
+    draft = draft_job(tables, id=given)
+    assert list(draft.ids.values()) == ids
+    assert "id" in draft.given
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"id": ["customer", "bank=age"]}, "--id names two columns of bank, customer and age"),
+        ({"id": ["bank=nothing"]}, "--id bank=nothing: bank has no column 'nothing'; it has 'customer'"),
+        ({"id": ["shop=customer"]}, "--id shop=customer: no table has such a column; write TABLE=COLUMN"),
+        ({"id": ["bank=age", "customer_no", "bureau=customer"]}, "no id is in all tables"),
+        ({"sensitive": ["arrears"]}, "--sensitive arrears: this column is the label"),
+        ({"sensitive": ["customer"]}, "--sensitive customer: this column is the id"),
+        ({"positive": "maybe"}, "--positive maybe: the values of arrears are 'no', 'yes'"),
+        ({"label": "nothing"}, "--label nothing: no table has such a column"),
+        ({"label": "region"}, "'region' has 5 different values"),
+    ],
+)
+def test_what_cannot_be_meant_names_the_option(given: Any, said: str, tables: list[DraftTable]) -> None:
+    with pytest.raises(InputError) as caught:
+        draft_job(tables, **given)
+    assert said in str(caught.value)
+
+
+def test_ids_that_are_written_differently_are_said(folder: Path, tmp_path: Path) -> None:
+    """A spreadsheet has dropped the leading zeros of one table."""
+    bureau = pd.read_csv(folder / "bureau.csv", dtype={"customer": int})
+    bureau.to_csv(tmp_path / "bureau.csv", index=False)
+    found = [DraftTable.look(folder / "bank.csv"), DraftTable.look(tmp_path / "bureau.csv")]
+    with pytest.raises(InputError, match=r"no id is in all tables \(bank: '0030754'.*leading zeros"):
+        draft_job(found, id=["customer"])
+
+
+class Person:
+    """Answer questions by what they begin with; take the default of others."""
+
+    def __init__(self, answers: dict[str, list[str]]) -> None:
+        self._answers: dict[str, Iterator[str]] = {key: iter(values) for key, values in answers.items()}
+        self.asked: list[str] = []
+        self.told: list[str] = []
+
+    def ask(self, question: str, default: str) -> str:
+        self.asked.append(question)
+        for key, answers in self._answers.items():
+            if question.startswith(key):
+                return next(answers, default)
+        return default
+
+
+def test_answers_are_written_and_are_no_guesses(tables: list[DraftTable], folder: Path) -> None:
+    person = Person(
+        {
+            "Column to predict": ["nothing", "arrears"],
+            "Column of bank": ["age", "customer"],
+            "Sensitive": ["age, regoin", "age, region"],
+            "bands": ["{ age = [60, 30] }", "[30]", "{ age = [25] }"],
+            "merge": ["{ region = { far = ["],
+            "duplicates": ["any", "first"],
+            "threshold": ["recall"],
+            "costs": ["-"],
+            "test_fraction": ["2", "0.3"],
+        }
+    )
+    person._answers["merge"] = iter(['{ region = { far = ["isles", "west"] } }'])
+    draft = interview(tables, GIVEN, person.ask, person.told.append)
+    text = draft_text(draft, folder)
+    for line in (
+        'sensitive = ["age", "region"]',
+        "bands = { age = [25] }",
+        'merge = { region = { far = ["isles", "west"] } }',
+        'duplicates = "first"',
+        'threshold = "recall"',
+        "test_fraction = 0.3",
+    ):
+        assert line in text
+    assert "costs" not in text
+    # What was found out about the file itself stays a guess.
+    assert [one.split(" =")[0] for one in text.splitlines() if "(guessed)" in one] == [
+        "# A first draft by `evenhand init`. Review the values marked (guessed).",
+        "decimal",
+    ]
+    told = " ".join(person.told)
+    for part in (
+        "no table has such a column",
+        "no id column was found",
+        "'regoin'",
+        "rising numbers",
+        "duplicates cannot be",
+    ):
+        assert part in told
+
+
+def test_nothing_is_asked_that_was_given(tables: list[DraftTable]) -> None:
+    person = Person({})
+    given = {"id": ["customer", "customer_no"], "label": "arrears", "positive": "yes", "sensitive": []}
+    interview(tables, {**GIVEN, **given}, person.ask, person.told.append)
+    assert not [one for one in person.asked if one[0].isupper()]
+
+
+@pytest.mark.parametrize("arguments", [["--yes"], []])
+def test_nobody_is_asked_without_a_terminal(
+    arguments: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from evenhand.cli import main
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a question")
+
+    monkeypatch.setattr("typer.prompt", refuse)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: bool(arguments), raising=False)
+    out = tmp_path / "job.toml"
+    line = ["evenhand", "init", str(folder / "bank.csv"), str(folder / "bureau.csv"), "--out", str(out), *arguments]
+    monkeypatch.setattr("sys.argv", line)
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert "(guessed)" in out.read_text()
+
+
+def test_clients_merge_groups_by_name(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"age": [*range(18, 78)] * 4, "ward": ["a", "b", "c"] * 80, "ill": ["yes", "no"] * 120})
+    rows.loc[:9, "ward"] = "isles"
+    found = []
+    for name in ("north", "south"):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+        found.append(DraftTable.look(tmp_path / f"{name}.csv"))
+    text = draft_text(complete_draft(draft_job(found, sensitive=["age", "ward"])), tmp_path)
+    assert 'merge = { ward = { other = ["isles"' in text
+    assert "bands = { age = [30, 60] }" in text
+    assert text.index("bands") < text.index("[[client]]")
