@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
 from evenhand import merged_pipeline
-from evenhand.errors import InputError, RunError
+from evenhand.errors import EvenhandWarning, InputError, RunError
 from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 
 
@@ -29,6 +30,28 @@ def test_across_columns(positive: str, tmp_path: Path) -> None:
     assert "bank: city=Ghent" in names
     assert any(name.startswith("shop: spent ") for name in names)
     assert len(names) == pipeline[1].coef_.size
+
+
+@pytest.mark.parametrize("settings", [{}, {"model": "trees"}], ids=["linear", "trees"])
+def test_recalibrated_probabilities_and_trees(settings: dict[str, str], tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, rows=400)
+    job.content["job"] = {
+        "constraint": {"kind": "demographic-parity", "epsilon": 0.1},
+        "test_fraction": 0.3,
+        "max_rounds": 3,
+        "threshold": 0.4,
+        **settings,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvenhandWarning)
+        folder = job.run(tmp_path / "run").folder
+    assert folder.result["probability"]["slope"] != 1.0
+    scores = score_new_parties(folder).scores
+    pipeline = merged_pipeline(folder.path)
+    table = job.frames["bank"].join([job.frames["shop"], job.frames["social"]]).loc[scores.index]
+    place = list(pipeline.classes_).index("repaid")
+    assert pipeline.predict_proba(table)[:, place] == pytest.approx(scores["probability"].to_numpy())
+    assert pipeline.predict(table).tolist() == scores["prediction"].tolist()
 
 
 def test_across_rows(tmp_path: Path) -> None:

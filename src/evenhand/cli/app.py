@@ -20,6 +20,7 @@ from evenhand.cli import (
     data,
     demo,
     doctor,
+    export,
     federation,
     frontier,
     identity,
@@ -93,6 +94,7 @@ app.command("frontier")(frontier.frontier)
 app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("scorecard")(scorecard.scorecard)
 app.command("ledger")(ledger.ledger)
 app.add_typer(federation.app, name="federation")

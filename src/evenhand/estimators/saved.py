@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier
@@ -21,10 +21,13 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.jobs.exporting import require_distinct_columns
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.new_rows import party_encoder, party_model, read_model
 from evenhand.models.base import Scorer
+from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.saved import joint_scores
+from evenhand.printing import listed
 from evenhand.runtime.folder import RunFolder
 
 
@@ -118,8 +121,52 @@ class OwnersEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(names, dtype=object)
 
 
+class JointTrees(LabelsFromScores, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The trees of all owners of a finished run, over their encoded columns side by side; `fit` learns nothing.
+
+    Parameters
+    ----------
+    models
+        Each owner's trees and the number of its encoded columns, by owner.
+    classes
+        The negative label and the positive one.
+    slope, shift
+        The log-odds of a score are slope × score + shift.
+    cut
+        The score above which the positive label is predicted.
+    """
+
+    def __init__(
+        self, models: dict[str, tuple[Any, int]], classes: Sequence[Any], slope: float, shift: float, cut: float
+    ) -> None:
+        self.models, self.classes, self.slope, self.shift, self.cut = models, classes, slope, shift, cut
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:  # type: ignore[override]
+        return np.array(self.classes)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    @property
+    def _own_cut(self) -> float:
+        return self.cut
+
+    def _log_odds(self, scores: Array) -> Array:
+        return np.asarray(self.slope * scores + self.shift)
+
+    def decision_function(self, X: Matrix) -> Array:
+        """Return scores: larger ones favour the positive label."""
+        ends = np.cumsum([width for _, width in self.models.values()])
+        parts = dict(zip(self.models, np.split(np.asarray(X), ends[:-1], axis=1), strict=True))
+        return joint_scores({owner: model for owner, (model, _) in self.models.items()}, parts)
+
+
 def merged_pipeline(run: Path | str) -> Pipeline:
-    """Return a finished run of linear models as a scikit-learn pipeline of an encoder and a logistic regression.
+    """Return a finished run as a scikit-learn pipeline of an encoder, and a logistic regression or the joint trees.
 
     The pipeline takes joined tables with all parties' columns. It gives the labels and probabilities of `evenhand
     predict`. It contains all parties' weights and encoders, so the parties must agree to merge them; nothing here asks
@@ -131,38 +178,62 @@ def merged_pipeline(run: Path | str) -> Pipeline:
         The run folder, with all parties' parts.
     """
     folder = RunFolder.open(Path(run))
-    labels, states, weights, intercept = folder.labels, {}, [], 0.0
-    columns: dict[str, str] = {}
+    labels, kinds, states, encoders = folder.labels, set(), {}, {}
+    if labels.keys() != {"negative", "positive"}:
+        raise InputError(f"{run} has a model of {len(labels['classes'])} classes; models of two classes are merged")
     for owner, read in folder.owners.items():
-        state = read("weights")
-        if state.get("model") != "linear":
-            raise InputError(f"{run} holds models of kind {state.get('model')!r}; only linear ones are merged")
+        kinds.add(read("weights").get("model"))
         states[owner] = read("encoder")
         try:
-            encoder = PartyEncoder.from_state(states[owner])
+            encoders[owner] = PartyEncoder.from_state(states[owner])
         except DataError as error:
             raise RunError(f"{run}: the encoder of {owner} cannot be used: {error}") from error
-        own = np.asarray(state["weights"], dtype=np.float64)
+    require_distinct_columns(encoders)
+    given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})
+    slope, shift = float(given["slope"]), float(given["intercept"])
+    decide: BaseEstimator
+    if kinds == {"linear"}:
+        decide = _joint_regression(folder, encoders, slope, shift)
+    elif kinds == {"trees"}:
+        names = [labels["negative"], labels["positive"]]
+        decide = JointTrees(_trees(folder, encoders), names, slope, shift, folder.cut)
+    else:
+        raise InputError(
+            f"{run} holds models of kind {listed(sorted(map(str, kinds)))}; linear ones and trees are merged"
+        )
+    return Pipeline([("encode", OwnersEncoder(states)), ("decide", decide)])
+
+
+def _trees(folder: RunFolder, encoders: Mapping[str, PartyEncoder]) -> dict[str, tuple[Any, int]]:
+    if folder.split == "horizontal":
+        return {
+            owner: (BinnedTrees.from_state(folder.read_model("weights")), one.width_out)
+            for owner, one in encoders.items()
+        }
+    return {owner: (party_model(folder, owner, one), one.width_out) for owner, one in encoders.items()}
+
+
+def _joint_regression(
+    folder: RunFolder, encoders: Mapping[str, PartyEncoder], slope: float, shift: float
+) -> LogisticRegression | FixedThresholdClassifier:
+    """Return the linear models of all owners as one logistic regression, with recalibrated probabilities."""
+    labels, weights, intercept = folder.labels, [], 0.0
+    for owner, encoder in encoders.items():
+        own = np.asarray(folder.owners[owner]("weights")["weights"], dtype=np.float64)
         weights.append(own[: encoder.width_out])
         intercept += float(own[encoder.width_out :].sum())
-        for column in encoder.columns_in:
-            # A joint table could not tell two columns of one name apart.
-            if other := columns.get(column):
-                raise InputError(f"{other} and {owner} both have a column {column!r}; rename one, train again")
-            columns[column] = owner
     model = LogisticRegression()
     # Sort labels as scikit-learn does; if the positive one comes first, scores change sign.
     classes = np.array([labels["negative"], labels["positive"]])
     turn = 1.0 if classes[0] < classes[1] else -1.0
-    model.classes_, model.coef_ = np.sort(classes), turn * np.concatenate(weights)[None, :]
-    model.intercept_, model.n_features_in_ = np.array([turn * intercept]), model.coef_.shape[1]
-    if not folder.cut:
-        return Pipeline([("encode", OwnersEncoder(states)), ("decide", model)])
+    model.classes_, model.coef_ = np.sort(classes), turn * slope * np.concatenate(weights)[None, :]
+    model.intercept_ = np.array([turn * (slope * intercept + shift)])
+    model.n_features_in_ = model.coef_.shape[1]
+    cut = slope * folder.cut + shift
+    if not cut:
+        return model
     decide = FixedThresholdClassifier(
-        FrozenEstimator(model),
-        threshold=folder.cut,
-        pos_label=labels["positive"],
-        response_method="decision_function",
+        FrozenEstimator(model), threshold=cut, pos_label=labels["positive"], response_method="decision_function"
     )
     decide.estimator_ = decide.estimator
-    return Pipeline([("encode", OwnersEncoder(states)), ("decide", decide)])
+    return decide

@@ -85,6 +85,11 @@ class MLPModel:
         parts = self._torch.split(flat, [(inputs + 1) * outputs for inputs, outputs in self._shapes])
         return [part.view(inputs + 1, outputs) for part, (inputs, outputs) in zip(parts, self._shapes, strict=True)]
 
+    @property
+    def layers(self) -> list[Array]:
+        """Each layer's weights: a row for each input, and one of intercepts."""
+        return [layer.numpy() for layer in self._layers(self._torch.from_numpy(self.weights))]
+
     def _through(self, layers: list[torch.Tensor], data: torch.Tensor) -> list[torch.Tensor]:
         """Return the input of each layer, and the output of the last."""
         values = [data]

@@ -279,6 +279,11 @@ class PartyEncoder:
         return count_blocks(self._fitted()) if self.as_is else count_features(self._fitted())
 
     @property
+    def encoded_columns(self) -> tuple[EncodedColumn, ...]:
+        """What was learned of each raw column; none for a sparse matrix."""
+        return () if self._matrix is not None else self._fitted()
+
+    @property
     def entries_a_row(self) -> int:
         """The most entries that a row of a sparse result can have."""
         return count_blocks(self._fitted())

@@ -1,0 +1,137 @@
+"""Export finished runs to ONNX: the joint model, or one party's own part of the score (extra `onnx`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import DataError, InputError, RunError
+from evenhand.jobs.exporting.columns import features
+from evenhand.jobs.exporting.forest import forest
+from evenhand.jobs.exporting.graph import Graph
+from evenhand.jobs.horizontal.runs import scorer
+from evenhand.jobs.new_rows import party_encoder, party_model
+from evenhand.models.binned_trees import BinnedTrees
+from evenhand.models.linear import LinearModel
+from evenhand.models.mlp import MLPModel
+from evenhand.models.trees import TreesModel
+from evenhand.models.weight_share import WeightShare
+from evenhand.runtime.folder import RunFolder
+
+
+def export_onnx(folder: RunFolder, party: str | None = None) -> bytes:
+    """Return a finished run as an ONNX model with an input for each raw column.
+
+    Text columns are inputs of strings ("" is missing), all others of double precision (NaN is missing; dates are days
+    since 1970). Outputs of the joint model are `score`, and for two classes `probability` and `label`, as `evenhand
+    predict` writes them.
+
+    Parameters
+    ----------
+    party
+        A party's own part: its columns, and its share of the score. Only this party's files are read. The joint score
+        is the sum over parties.
+    """
+    owners = list(folder.owners)
+    if party is not None:
+        if party not in owners:
+            raise InputError(f"--party {party}: {folder.path} has models of {', '.join(owners)} only")
+        owners = [party]
+    graph = Graph()
+    parts = {owner: _encoder(folder, owner) for owner in owners}
+    require_distinct_columns(parts)
+    scores = [_score(graph, folder, owner, encoder) for owner, encoder in parts.items()]
+    score = scores[0] if len(scores) == 1 else graph.total(graph.side_by_side(scores))
+    graph.output("score", score, float)
+    facts = {"evenhand": version("evenhand"), "owners": ", ".join(owners)}
+    if party is None or len(folder.owners) == 1:
+        facts |= _decide(graph, folder, score)
+    return graph.model(facts)
+
+
+def require_distinct_columns(encoders: dict[str, PartyEncoder]) -> None:
+    """Refuse two owners with a column of the same name: a joint table could not tell them apart."""
+    seen: dict[str, str] = {}
+    for owner, encoder in encoders.items():
+        for column in encoder.columns_in:
+            if other := seen.get(column):
+                raise InputError(f"{other} and {owner} both have a column {column!r}; rename one, train again")
+            seen[column] = owner
+
+
+def _encoder(folder: RunFolder, owner: str) -> PartyEncoder:
+    if folder.split != "horizontal":
+        return party_encoder(folder, owner)
+    try:
+        return PartyEncoder.from_state(folder.owners[owner]("encoder"))
+    except DataError as error:
+        raise RunError(f"{folder.path}: the encoder of {owner} cannot be used: {error}") from error
+
+
+def _score(graph: Graph, folder: RunFolder, owner: str, encoder: PartyEncoder) -> str:
+    """Add an owner's columns and model; return its part of the score."""
+    state = folder.owners[owner]("weights")
+    model: Any = party_model(folder, owner, encoder) if folder.split != "horizontal" else None
+    if isinstance(model, WeightShare):
+        raise InputError(
+            f'{folder.path}: the weights of {owner} are in shares, so nobody knows them; train with weights = "party" '
+            "in [job] to export"
+        )
+    if isinstance(model, TreesModel) and (model.splits or model.routes is not None):
+        raise InputError(
+            f"{folder.path}: trees that use columns of several parties are not exported; train without `interactions`"
+        )
+    if model is None and state.get("model") == "trees":
+        model = BinnedTrees.from_state(state)
+    if model is None and (state.get("model") != "linear" or state.get("classes") is not None):
+        # Reading it says what is wrong with a folder that was changed.
+        scorer(state)
+        raise InputError(
+            f"{folder.path}: a model of kind {state.get('model')!r} across clients is not exported; linear models of "
+            "two classes and trees are"
+        )
+    columns = features(graph, encoder, owner)
+    if isinstance(model, TreesModel | BinnedTrees):
+        return forest(graph, model, columns, encoder.width_out)
+    if isinstance(model, MLPModel):
+        return _perceptron(graph, model, columns)
+    weights = model.weights if isinstance(model, LinearModel) else np.asarray(state["weights"], dtype=np.float64)
+    return _linear(graph, columns, weights[: encoder.width_out, None], float(weights[encoder.width_out :].sum()))
+
+
+def _linear(graph: Graph, columns: str, weights: Array, intercept: Array | float) -> str:
+    # Not a MatMul: ONNX Runtime would multiply it with a neighbouring scale in single precision.
+    shift = np.asarray(intercept, dtype=np.float64).reshape(1, -1)
+    return graph.apply("Gemm", columns, graph.constant(weights), graph.constant(shift))
+
+
+def _perceptron(graph: Graph, model: MLPModel, columns: str) -> str:
+    value = columns
+    layers: Sequence[Array] = model.layers
+    for place, layer in enumerate(layers):
+        value = _linear(graph, value, layer[:-1], layer[-1])
+        if place + 1 < len(layers):
+            value = graph.apply("Relu", value)
+    return value
+
+
+def _decide(graph: Graph, folder: RunFolder, score: str) -> dict[str, str]:
+    """Add probability and label of two classes; return facts about the decision."""
+    labels = folder.labels
+    if labels.keys() != {"negative", "positive"}:
+        return {}
+    given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})
+    slope, shift, cut = (np.array([[float(one)]]) for one in (given["slope"], given["intercept"], folder.cut))
+    odds = graph.apply("Add", graph.apply("Mul", score, graph.constant(slope)), graph.constant(shift))
+    graph.output("probability", graph.apply("Sigmoid", odds), float)
+    names = [labels["positive"], labels["negative"]]
+    whole = all(type(name) is int for name in names)
+    values = [np.array([[name if whole else str(name)]], dtype=np.int64 if whole else object) for name in names]
+    positive = graph.apply("Greater", score, graph.constant(cut))
+    graph.output("label", graph.apply("Where", positive, *map(graph.constant, values)), int if whole else str)
+    return {"cut": repr(folder.cut), "positive": str(names[0]), "negative": str(names[1])}
