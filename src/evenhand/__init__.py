@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from evenhand.estimators.auditing import audit
     from evenhand.estimators.saved import load_run, merged_pipeline
+    from evenhand.estimators.scoring import fairness_scorer
     from evenhand.estimators.selection import Selection, frontier, select
     from evenhand.runtime.inprocess import VirtualClock
 
@@ -44,6 +45,7 @@ __all__ = [
     "VirtualClock",
     "__version__",
     "audit",
+    "fairness_scorer",
     "frontier",
     "load_run",
     "merged_pipeline",
@@ -70,6 +72,7 @@ _HOMES = {
     ),
     "estimators.auditing": ("audit",),
     "estimators.saved": ("load_run", "merged_pipeline"),
+    "estimators.scoring": ("fairness_scorer",),
     "estimators.selection": ("Selection", "frontier", "select"),
     "runtime.inprocess": ("VirtualClock",),
 }

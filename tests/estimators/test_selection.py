@@ -7,18 +7,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import GridSearchCV
 from support.problems import small
 
 from evenhand import (
     EqualizedOdds,
     EqualOpportunity,
+    HorizontalClassifier,
     LossParity,
     NeymanPearson,
+    SplitTableClassifier,
     VerticalClassifier,
+    fairness_scorer,
     frontier,
     select,
 )
-from evenhand.errors import GridEdgeWarning, InputError
+from evenhand.errors import DataError, GridEdgeWarning, InputError
 from evenhand.estimators.selection import with_settings
 from evenhand.jobs.tables import fold_numbers
 
@@ -208,3 +212,78 @@ def test_weights_train_the_models_and_stay_beside_their_rows(data) -> None:
     fitted = VerticalClassifier(constraint=EqualOpportunity(0.1), random_state=0)
     fitted.fit(tables, labels, weights, sensitive_features=groups)
     np.testing.assert_array_equal(chosen.estimator.coef_, fitted.coef_)
+
+
+def test_across_clients(data) -> None:
+    tables, labels, groups = data
+    rows = tables["bank"].join(tables["shop"])
+    clients = np.array(["north", "south"])[np.arange(len(rows)) % 2]
+    estimator = HorizontalClassifier(constraint=EqualOpportunity(), random_state=0)
+    given = {"sensitive_features": groups, "clients": clients}
+    found = select(estimator, rows, labels, **given, epsilons=[0.3, 0.02], folds=3)
+    assert len(found.table) == 2
+    fold = fold_numbers(rows.index, 3, seed=0)
+    scores = np.zeros(len(rows))
+    for number in range(3):
+        train, test = fold != number, fold == number
+        model = HorizontalClassifier(constraint=EqualOpportunity(0.02), random_state=0)
+        model.fit(rows[train], labels[train], sensitive_features=groups[train], clients=clients[train])
+        scores[test] = model.decision_function(rows[test])
+    wanted = np.mean((scores > 0) == (labels == "yes"))
+    assert found.table.set_index("epsilon").loc[0.02, "accuracy"] == pytest.approx(wanted, abs=0.005)
+    assert found.estimator.constraint == EqualOpportunity(found.epsilon)
+    by_name = select(
+        estimator,
+        rows.assign(group=groups),
+        labels,
+        sensitive_features=["group"],
+        clients=clients,
+        epsilons=[0.3, 0.02],
+        folds=3,
+    )
+    pd.testing.assert_frame_equal(by_name.table, found.table)
+    with pytest.raises(InputError, match="clients is for HorizontalClassifier"):
+        frontier(VerticalClassifier(constraint=EqualOpportunity()), tables, labels, **given)
+    with pytest.raises(InputError, match="takes no sample_weight"):
+        frontier(estimator, rows, labels, **given, sample_weight=np.ones(len(rows)))
+
+
+def test_a_grid_counts_the_gap() -> None:
+    rng = np.random.default_rng(5)
+    group, merit = rng.integers(0, 2, 600), rng.normal(size=(600, 3))
+    # Labels follow the group, and a column tells it.
+    rows = pd.DataFrame(np.column_stack([merit, group + rng.normal(0, 0.2, 600)]), columns=list("abcd"))
+    labels = pd.Series(np.where(merit.sum(axis=1) + 2.0 * group + rng.logistic(size=600) > 1, "yes", "no"))
+    groups = pd.Series(np.where(group == 1, "x", "y"), name="group")
+    constraint = EqualizedOdds(0.5, measure="error")
+    model = SplitTableClassifier(VerticalClassifier(constraint=constraint, random_state=0))
+    grid = {"classifier__constraint__epsilon": [0.5, 0.02]}
+    chosen = {}
+    for name, scoring in (("accuracy", "accuracy"), ("gap", fairness_scorer(constraint, sensitive_features=groups))):
+        search = GridSearchCV(model, grid, scoring=scoring, cv=3)
+        chosen[name] = search.fit(rows, labels, sensitive_features=groups)
+    assert chosen["accuracy"].best_params_["classifier__constraint__epsilon"] == 0.5
+    assert chosen["gap"].best_params_["classifier__constraint__epsilon"] == 0.02
+    scorer = fairness_scorer(constraint)
+    fitted = chosen["gap"].best_estimator_
+    quality = frontier_score(constraint, labels, fitted.decision_function(rows), groups)
+    assert scorer(fitted, rows, labels, sensitive_features=groups) == pytest.approx(quality)
+    with pytest.raises(DataError, match="a pandas index each"):
+        fairness_scorer(constraint, groups)(fitted, rows, labels.to_numpy())
+    with pytest.raises(InputError, match="no constraint"):
+        fairness_scorer(None)(fitted, rows, labels)
+
+
+def frontier_score(constraint, labels: pd.Series, scores: np.ndarray, groups: pd.Series) -> float:
+    """The harmonic mean of accuracy and 1 − gap, counted anew."""
+    decided, truth = scores > 0, (labels == "yes").to_numpy()
+    errors = [
+        [
+            np.mean(decided[here] != truth[here])
+            for here in ((groups == one).to_numpy() & (truth == label) for one in groups.unique())
+        ]
+        for label in (True, False)
+    ]
+    gap = max(max(ones) - min(ones) for ones in errors)
+    accuracy = np.mean(decided == truth)
+    return 2 * accuracy * (1 - gap) / (accuracy + 1 - gap)

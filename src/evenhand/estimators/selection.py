@@ -15,13 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
-from evenhand.arrays import Integers
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.kinds import Constraint, as_list
 from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
-from evenhand.estimators.tables import Beside, align_all, named_tables, row_ids, take_rows
+from evenhand.estimators.client_rows import read_inputs
+from evenhand.estimators.horizontal import HorizontalClassifier
+from evenhand.estimators.tables import (
+    Beside,
+    align_all,
+    in_pandas,
+    named_columns,
+    named_tables,
+    row_ids,
+    split_off,
+    take_rows,
+)
 from evenhand.estimators.vertical import VerticalClassifier
 from evenhand.jobs.tables import fold_numbers
 from evenhand.metrics import constraint_gaps, summary
@@ -51,7 +63,7 @@ class Selection:
     alpha: float | None
     temperature: float | None
     feasible: bool
-    estimator: VerticalClassifier
+    estimator: VerticalClassifier | HorizontalClassifier
 
     def plot(self, path: Path, fairness: str = "gap") -> None:
         """Draw accuracy against unfairness at the chosen temperature, one line for each alpha.
@@ -67,12 +79,13 @@ class Selection:
 
 
 def frontier(
-    estimator: VerticalClassifier,
+    estimator: VerticalClassifier | HorizontalClassifier,
     X: Any,
     y: Any,
     *,
     sensitive_features: Any,
     sample_weight: Any = None,
+    clients: Any = None,
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
@@ -94,38 +107,93 @@ def frontier(
     varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]
     if estimator.constraint is None or not varied:
         raise InputError("the estimator has no constraint with an epsilon to vary; add one")
-    tables, (labels, sensitive, weights) = align_all(named_tables(X), Beside(y, sensitive_features, sample_weight))
-    fold = fold_numbers(row_ids(tables, len(labels)), folds, seed)
+    rows = _rows_of(estimator, X, Beside(y, sensitive_features, sample_weight), clients)
+    fold = fold_numbers(rows.ids, folds, seed)
     path = sorted(set(epsilons), reverse=True)
-    rows = []
+    lines = []
     for alpha, temperature in product(alphas, temperatures):
-        scores = np.zeros((len(path), len(labels)))
+        scores = np.zeros((len(path), len(rows.labels)))
         cost = np.zeros((len(path), 3))
         for number in range(folds):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             # With label privacy every fit starts from scratch.
-            model = clone(estimator).set_params(alpha=alpha, warm_start=estimator.label_privacy is None)
+            fresh = getattr(estimator, "label_privacy", None) is not None
+            model = clone(estimator).set_params(alpha=alpha, warm_start=not fresh)
             for place, epsilon in enumerate(path):
                 model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
                 with warnings.catch_warnings():
                     # The final fit on all rows warns about small slices; those of single folds do not matter.
                     warnings.simplefilter("ignore", SmallSliceWarning)
-                    people, groups = (None if one is None else take_rows(one, train) for one in (weights, sensitive))
-                    model.fit(_rows(tables, train), labels[train], people, sensitive_features=groups)
-                part = model.decision_function(_rows(tables, test))
+                    model.fit(rows.features(train), rows.labels[train], **rows.beside(train))
+                # Decisions of the fold's own cut.
+                part = model.decision_function(rows.features(test)) - model._own_cut
                 scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
                 cost[place] += np.array([model.n_iter_, model.bytes_sent_, model.certificate_.converged]) / folds
         for epsilon, values, (rounds, nbytes, converged) in zip(path, scores, cost, strict=True):
-            given: dict[str, Any] = {"sensitive_features": sensitive, "pos_label": model.pos_label_}
-            quality = summary(labels, values, **given, cross=any(one.crosses for one in varied))
+            given: dict[str, Any] = {"sensitive_features": rows.groups, "pos_label": model.pos_label_}
+            quality = summary(rows.labels, values, **given, cross=any(one.crosses for one in varied))
             setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
-            judged = _judged(quality["accuracy"], constraint_gaps(varied, labels, values, **given))
+            gap = judged(quality["accuracy"], constraint_gaps(varied, rows.labels, values, **given))
             told = {"rounds": rounds, "bytes": nbytes, "converged": converged}
-            rows.append({**setting, **quality, **judged, **told})
-    return pd.DataFrame(rows)
+            lines.append({**setting, **quality, **gap, **told})
+    return pd.DataFrame(lines)
 
 
-def _judged(accuracy: float, gaps: pd.DataFrame) -> dict[str, float]:
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Aligned rows: one table for each party, or all clients' rows in one.
+
+    Attributes
+    ----------
+    tables
+        Tables by party; clients' rows are the only table, without a name.
+    clients
+        The client of each row; None across columns.
+    """
+
+    tables: Mapping[str, Any]
+    labels: npt.NDArray[Any]
+    groups: Any
+    weights: Array | None
+    clients: npt.NDArray[Any] | None
+
+    @property
+    def ids(self) -> pd.Index:
+        return row_ids(self.tables, len(self.labels))
+
+    def features(self, rows: Integers) -> Any:
+        """Return what `fit` and `decision_function` take as X."""
+        found = {name: take_rows(table, rows) for name, table in self.tables.items()}
+        return found if self.clients is None else found[""]
+
+    def beside(self, rows: Integers) -> dict[str, Any]:
+        """Return the other arguments of `fit`."""
+        found = {"sensitive_features": None if self.groups is None else take_rows(self.groups, rows)}
+        if self.clients is not None:
+            return {**found, "clients": self.clients[rows]}
+        return found if self.weights is None else {**found, "sample_weight": take_rows(self.weights, rows)}
+
+
+def _rows_of(estimator: VerticalClassifier | HorizontalClassifier, X: Any, beside: Beside, clients: Any) -> _Rows:
+    """Align tables, labels, groups and weights; refuse arguments that the estimator's split does not have."""
+    if isinstance(estimator, HorizontalClassifier):
+        if beside.weights is not None:
+            raise InputError("HorizontalClassifier takes no sample_weight: clients report how many rows they have")
+        X, groups = in_pandas(X), beside.groups
+        if (columns := named_columns(groups, getattr(X, "shape", (0,))[0])) is not None:
+            X, groups = split_off(X, columns, "X")
+        inputs = read_inputs(X, beside.y, groups, clients)
+        groups = inputs.sensitive
+        if groups is not None and not isinstance(groups, (pd.DataFrame, pd.Series)):
+            groups = np.asarray(groups)
+        return _Rows({"": inputs.X}, inputs.labels, groups, None, inputs.clients)
+    if clients is not None:
+        raise InputError("clients is for HorizontalClassifier: parties of a VerticalClassifier have all rows")
+    tables, (labels, groups, weights) = align_all(named_tables(X), beside)
+    return _Rows(tables, labels, groups, weights, None)
+
+
+def judged(accuracy: float, gaps: pd.DataFrame) -> dict[str, float]:
     """Return the worst gap that the constraints bound, and a score that combines accuracy and this gap."""
     worst = gaps.iloc[int(gaps["estimate"].to_numpy().argmax())]
     fairness = max(1.0 - worst["estimate"], 0.0)
@@ -135,12 +203,13 @@ def _judged(accuracy: float, gaps: pd.DataFrame) -> dict[str, float]:
 
 
 def select(
-    estimator: VerticalClassifier,
+    estimator: VerticalClassifier | HorizontalClassifier,
     X: Any,
     y: Any,
     *,
     sensitive_features: Any,
     sample_weight: Any = None,
+    clients: Any = None,
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
@@ -156,7 +225,9 @@ def select(
     Parameters
     ----------
     estimator
-        Estimator with a constraint; it is not changed.
+        Estimator with a constraint; it is not changed. A HorizontalClassifier needs `clients` too.
+    clients
+        One client id for each row, as in `HorizontalClassifier.fit`.
     sample_weight
         One weight for each row, as in `fit`. It changes training only: metrics count each held-out row once.
     epsilons, alphas, temperatures
@@ -172,12 +243,12 @@ def select(
     GridEdgeWarning
         If the chosen value of a parameter is the smallest or the largest that was tried.
     """
-    if estimator.label_privacy is not None:
+    if getattr(estimator, "label_privacy", None) is not None:
         raise InputError(
             "select does not support label_privacy: it chooses by true labels of held-out rows, and the terms of the "
             "last fit would reveal the choice. Use frontier, and set epsilon and alpha yourself"
         )
-    data = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+    data = {"sensitive_features": sensitive_features, "sample_weight": sample_weight, "clients": clients}
     grid: dict[str, Any] = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures}
     table = frontier(estimator, X, y, **data, **grid, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):
@@ -198,7 +269,7 @@ def select(
     _warn_of_edge("temperature", temperature, temperatures)
     constraint = with_settings(estimator.constraint, epsilon, temperature)
     fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
-    fitted.fit(X, y, **data)
+    fitted.fit(X, y, **{name: value for name, value in data.items() if value is not None})
     return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
 
 
@@ -223,7 +294,3 @@ def with_settings(
     wanted = {"epsilon": epsilon} | ({} if temperature is None else {"temperature": temperature})
     known = {field.name for field in fields(constraint)}
     return replace(constraint, **{name: value for name, value in wanted.items() if name in known})
-
-
-def _rows(tables: Mapping[str, Any], rows: Integers) -> dict[str, Any]:
-    return {name: take_rows(table, rows) for name, table in tables.items()}
