@@ -53,10 +53,11 @@ In `[job]`: `model = "mlp"`, or a table with settings: `model = { kind = "mlp", 
 the settings; Python has the same as objects (`evenhand.models`)."""
 CONSTRAINT_KEYS = {
     "epsilon": ("Largest difference between two groups.", "0.02"),
-    "limit": ("`neyman-pearson`: largest mean over the class.", "0.05"),
+    "limit": ("`neyman-pearson`: largest mean over the class. `bounded-group-loss`: largest mean of a group.", "0.05"),
     "label": ("`neyman-pearson`: the class, 1 (positive) or -1 (negative).", "-1"),
     "measure": (
-        "What is averaged over a group: `loss`, `error` (error rate) or `positive` (selection rate).",
+        "What is averaged over a group: `loss`, `error` (error rate), `positive` (selection rate), or `prediction` of "
+        "numbers.",
         '"error"',
     ),
     "temperature": ("Temperature of the sigmoid that approximates a rate.", "0.2"),

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evenhand.constraints import (
+        BoundedGroupLoss,
         DemographicParity,
         EqualizedOdds,
         EqualOpportunity,
         GroupAgainstOverall,
         LossParity,
+        MeanPredictionParity,
         NeymanPearson,
     )
     from evenhand.errors import EvenhandError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from evenhand.runtime.inprocess import VirtualClock
 
 __all__ = [
+    "BoundedGroupLoss",
     "DemographicParity",
     "EqualOpportunity",
     "EqualizedOdds",
@@ -36,6 +39,7 @@ __all__ = [
     "GroupAgainstOverall",
     "HorizontalClassifier",
     "LossParity",
+    "MeanPredictionParity",
     "NeymanPearson",
     "OneVsRestClassifier",
     "Selection",
@@ -55,11 +59,13 @@ __all__ = [
 # Loaded on first use: pandas, scikit-learn and matplotlib take seconds, and `evenhand --help` needs none.
 _HOMES = {
     "constraints": (
+        "BoundedGroupLoss",
         "DemographicParity",
         "EqualOpportunity",
         "EqualizedOdds",
         "GroupAgainstOverall",
         "LossParity",
+        "MeanPredictionParity",
         "NeymanPearson",
     ),
     "errors": ("EvenhandError",),

@@ -44,9 +44,11 @@ def test_a_party_that_is_resumed_with_another_question_masks_anew() -> None:
     first, again = make_roles(hold())["p1"], make_roles(hold())["p1"]
     first.start()
     kept, nu = first.snapshot(), -PROBLEM.labels / (2 * len(PROBLEM.labels))
-    (one,) = first.receive(DERIVATIVE.message(SERVER, "p1", round=1, last=0, nu=nu))
+    (one,) = first.receive(DERIVATIVE.message(SERVER, "p1", round=1, last=0, nu=nu, curvature=np.zeros(0)))
     again.restore(kept)
-    (two,) = again.receive(DERIVATIVE.message(SERVER, "p1", round=1, last=0, nu=-nu[::-1].copy()))
+    (two,) = again.receive(
+        DERIVATIVE.message(SERVER, "p1", round=1, last=0, nu=-nu[::-1].copy(), curvature=np.zeros(0))
+    )
     difference = one["words"].view(np.uint64) - two["words"].view(np.uint64)
     assert chisquare(np.bincount(difference.view(np.uint8) >> 4, minlength=16)).pvalue > 1e-6
     assert one.integer("session") != two.integer("session")
@@ -74,7 +76,7 @@ def test_a_message_of_an_attempt_that_is_over_is_refused() -> None:
     for roles in (old, new):
         roles["p1"].start()
     nu = -PROBLEM.labels / (2 * len(PROBLEM.labels))
-    (late,) = old["p1"].receive(DERIVATIVE.message(SERVER, "p1", round=1, last=0, nu=nu))
+    (late,) = old["p1"].receive(DERIVATIVE.message(SERVER, "p1", round=1, last=0, nu=nu, curvature=np.zeros(0)))
     new[SERVER].start()
     with pytest.raises(ProtocolError, match="keys of another attempt"):
         new[SERVER].receive(late)

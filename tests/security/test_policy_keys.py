@@ -110,7 +110,7 @@ def one_round_more(_: Path) -> object:
     role.start()
     for number in range(1, 5):
         nu = np.random.default_rng(number).choice([-1.0, 1.0], 200) / 200
-        role.receive(DERIVATIVE.message(SERVER, "shop", round=number, last=0, nu=nu))
+        role.receive(DERIVATIVE.message(SERVER, "shop", round=number, last=0, nu=nu, curvature=np.zeros(0)))
     return None
 
 

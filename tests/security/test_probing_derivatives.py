@@ -34,7 +34,7 @@ def ask(role: Party, nu: np.ndarray, round: int = 1) -> object:
         body = {"across": 0, "rows_a_leaf": 0, **halves, **units}
         return role.receive(DERIVATIVES.message(SERVER, "shop", round=round, **body))
     if role.terms.job.solver == "subspace":
-        return role.receive(DERIVATIVE.message(SERVER, "shop", round=round, last=0, nu=nu))
+        return role.receive(DERIVATIVE.message(SERVER, "shop", round=round, last=0, nu=nu, curvature=np.zeros(0)))
     return role.receive(WEIGHTED_DERIVATIVE.message(SERVER, "shop", round=round, last=0, step=0.1, nu=nu))
 
 

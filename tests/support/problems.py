@@ -113,6 +113,8 @@ def phi(name: str, temperature: float, z: Array, y: Array) -> tuple[Array, Array
     """A measure and its derivative in the score, on each row."""
     if name == "loss":
         return np.logaddexp(0.0, -y * z), -y * expit(-y * z)
+    if name == "prediction":
+        return expit(z), expit(z) * expit(-z)
     sign = -y if name == "error" else np.ones_like(y)
     rate = expit(sign * z / temperature)
     return rate, sign * rate * expit(-sign * z / temperature) / temperature

@@ -285,7 +285,7 @@ def test_a_party_knows_the_curvature_of_the_loss_from_its_slope_alone() -> None:
     _, (party,) = Holdings.of(job, deal(problem), problem.labels, problem.sensitive).roles()
     assert isinstance(party, SubspaceParty)
     nu = Lagrangian(problem.labels, bind((), problem.labels)).at(scores).derivative(np.zeros((2, 0)))
-    np.testing.assert_allclose(party._curvature(nu), np.maximum(curvature, 0.02) / 50)
+    np.testing.assert_allclose(party._from_slopes(nu), np.maximum(curvature, 0.02) / 50)
 
 
 def test_the_tiny_problem_is_solved_whatever_parties_promise() -> None:

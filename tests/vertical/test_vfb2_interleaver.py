@@ -370,8 +370,8 @@ def test_a_runtime_that_the_solver_does_not_have_is_refused() -> None:
         train_vertical(Job("subspace"), parties, PROBLEM.labels, runtime="interleaved")
     with pytest.raises(InputError, match="choose one of 'auto'"):
         train_vertical(Job("subspace"), parties, PROBLEM.labels, runtime="cloud")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="does not support the squared loss; choose 'trees' or 'vfb2-sgd'"):
-        train_vertical(Job("subspace", loss="squared"), parties, PROBLEM.labels)
+    with pytest.raises(InputError, match="does not support the squared loss; choose 'subspace' or 'trees'"):
+        train_vertical(Job("fairvfl", loss="squared"), parties, PROBLEM.labels)
 
 
 def test_rows_that_another_store_has_taken_over_are_let_go_of() -> None:

@@ -14,7 +14,6 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing.learners import side_by_side
 from evenhand.constraints.groups import groups_frame
-from evenhand.constraints.losses import LOSSES
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
@@ -335,7 +334,7 @@ class View:
 def one_step(terms: VerticalTerms, columns: Matrix, coefficients: Array) -> Array:
     """Return the matrix by which a passive party's first step follows from its gradient on shared weights."""
     matrix, bands = ProductGrid(terms.n_rows).on_grid(columns), terms.job.settings(Subspace).bands_asked(terms)
-    bound = LOSSES[terms.job.loss].curvature_bound / terms.n_rows
+    bound = terms.job.loss_function.curvature_bound / terms.n_rows
     solver = make_preconditioner(matrix, bound, max(terms.regulariser, LEAST_RIDGE))
     parts = np.array([solver.solve(one, None, bands) for one in np.eye(matrix.shape[1])])
     return np.asarray(np.tensordot(coefficients[:bands], parts.transpose(1, 2, 0), axes=1))

@@ -4,6 +4,7 @@ from evenhand.constraints.binding import bind
 from evenhand.constraints.groups import Groups, groups_frame
 from evenhand.constraints.kinds import (
     KINDS,
+    BoundedGroupLoss,
     Constraint,
     Constraints,
     DemographicParity,
@@ -11,6 +12,7 @@ from evenhand.constraints.kinds import (
     EqualOpportunity,
     GroupAgainstOverall,
     LossParity,
+    MeanPredictionParity,
     NeymanPearson,
     as_list,
     register,
@@ -18,6 +20,7 @@ from evenhand.constraints.kinds import (
 
 __all__ = [
     "KINDS",
+    "BoundedGroupLoss",
     "Constraint",
     "Constraints",
     "DemographicParity",
@@ -26,6 +29,7 @@ __all__ = [
     "GroupAgainstOverall",
     "Groups",
     "LossParity",
+    "MeanPredictionParity",
     "NeymanPearson",
     "as_list",
     "bind",

@@ -113,16 +113,12 @@ class SliceWeights:
     def reported(self, labels: Array, scores: Array, loss: Loss | None = None) -> tuple[Array, Array]:
         """Return each inequality's value as one would report it, and its standard error.
 
-        Rates are exact, not smooth; a mean loss is itself. Standard errors are for given sizes of the slices.
+        Rates are exact, not smooth; a mean loss or prediction is itself. Standard errors are for given sizes of the
+        slices.
         """
         values, errors = np.zeros((2, len(self)))
         for measure, places in self.measures.items():
-            is_loss = measure.name == "loss"
-            measured: Array = (
-                (loss or Logistic()).value(scores, labels)
-                if is_loss
-                else measure.exact(scores, labels).astype(np.float64)
-            )
+            measured = measure.reported(loss or Logistic(), scores, labels)
             values[places] = self.means(measure, measured)
             one = np.ones_like(measured)
             sums = [self.stratum_sums(values) for values in (one, measured, measured**2, self.weighted(one))]
@@ -133,7 +129,7 @@ class SliceWeights:
                 # Sample weights add no evidence: use Kish's effective number of rows.
                 effective = np.divide(size, squared_size, out=np.ones_like(size), where=squared_size > 0.0)
                 rows, hits, squared = size * effective, hits * effective, squared * effective
-                variance = mean_variance(hits, squared, rows) if is_loss else rate_variance(hits, rows)
+                variance = rate_variance(hits, rows) if measure.is_rate else mean_variance(hits, squared, rows)
                 inside = weight != 0
                 errors[place] = np.sqrt(np.sum((weight * size)[inside] ** 2 * variance[inside]))
         return values, errors
@@ -276,8 +272,8 @@ def inequalities(constraints: Constraints, groups: Groups, cut: float = 0.0) -> 
 
 
 def _at(row: Inequality, cut: float) -> Inequality:
-    """Return an inequality with rates at a cut; a mean loss has none."""
-    return row if row.measure.name == "loss" else replace(row, measure=replace(row.measure, cut=cut))
+    """Return an inequality with rates at a cut; other means have none."""
+    return row if not row.measure.is_rate else replace(row, measure=replace(row.measure, cut=cut))
 
 
 def _rows(constraint: Constraint, groups: Groups) -> list[Inequality]:
@@ -302,7 +298,10 @@ def bind_inequalities(
     """
     named = {part.attribute for row in rows for _, part in row.terms}
     known = {name: codes for name, codes in group_codes(sensitive, groups).items() if name in named}
-    stratum, (label, *codes) = strata([labels.astype(np.int64), *known.values()])
+    # Targets that are numbers form no strata: no slice names one.
+    by_label = any(part.label is not None for row in rows for _, part in row.terms) or np.isin(labels, (-1, 1)).all()
+    kept = labels.astype(np.int64) if by_label else np.zeros(len(labels), dtype=np.int64)
+    stratum, (label, *codes) = strata([kept, *known.values()])
     # Code -1, of crossings that are left out, takes the last entry: None.
     values = {
         name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(known, codes, strict=True)

@@ -106,12 +106,18 @@ class EvaluatedScores:
 
     @cached_property
     def exact(self) -> Array:
-        """The value of each inequality with exact rates: error rates, or selection rates for ``positive``."""
+        """The value of each inequality with exact rates: error rates, or selection rates for ``positive``.
+
+        Means of numbers are exact already.
+        """
         of = self.evaluator
         values = np.zeros(len(of.slices))
         for measure, rows in of.slices.measures.items():
-            indicator = measure.exact(self.scores, of.labels).astype(np.float64)
-            values[rows] = of.slices.means(measure, indicator)
+            if measure.is_rate or (of.loss.classifies and measure.name == "loss"):
+                indicator = measure.exact(self.scores, of.labels).astype(np.float64)
+                values[rows] = of.slices.means(measure, indicator)
+            else:
+                values[rows] = self.values[rows]
         return values
 
     def slope(self, measure: Measure) -> Array:

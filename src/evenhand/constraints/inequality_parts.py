@@ -78,7 +78,7 @@ class InequalityParts:
         found = np.zeros((3, len(self.parts)))
         for measure, parts in self.measures.items():
             smooth = measure.value_and_derivative(loss, scores, labels)[0]
-            value: Array = smooth if measure.name == "loss" else measure.exact(scores, labels).astype(np.float64)
+            value = measure.reported(loss, scores, labels) if measure.is_rate else smooth
             found[:, parts] = np.stack([value, value**2, smooth]) @ inside[:, parts]
         return PartSums(inside.sum(axis=0).astype(np.float64), *found)
 
@@ -95,9 +95,9 @@ class InequalityParts:
 
         Overlapping slices of one row (a group, and all rows) are treated as disjoint, which overestimates.
         """
-        of_loss = np.array([measure.name == "loss" for measure, _ in self.parts], dtype=bool)
+        of_rate = np.array([measure.is_rate for measure, _ in self.parts], dtype=bool)
         of_mean = mean_variance(told.sums, told.squares, told.counts)
-        variance = np.where(of_loss, of_mean, rate_variance(told.sums, told.counts))
+        variance = np.where(of_rate, rate_variance(told.sums, told.counts), of_mean)
         # Skip slices that a row does not use: their variance may be infinite.
         squares = self.coefficients**2
         return np.sqrt(np.where(squares > 0.0, squares * np.where(squares > 0.0, variance, 0.0), 0.0).sum(axis=1))

@@ -47,11 +47,16 @@ class Constraint(ABC):
 def _check_bound(name: str, value: float, measure: MeasureName) -> None:
     if not (is_number(value) and value >= 0):
         raise ConstraintError(f"{name} is {quoted(value)}; it must be a finite number, zero or more")
-    if measure != "loss" and value >= 1:
+    if measure in ("error", "positive") and value >= 1:
         raise ConstraintError(
             f"{name} is {quoted(value)}, which no rate exceeds (measure {measure!r}); give a number below 1, or no "
             "constraint"
         )
+
+
+def _check_cross(cross: bool) -> None:
+    if not isinstance(cross, (bool, np.bool_)):
+        raise ConstraintError(f"cross is {quoted(cross)}; it must be True or False")
 
 
 def _check_level(confidence: float | None) -> None:
@@ -88,8 +93,7 @@ class _Parity(Constraint):
         Measure(self.measure, self.temperature)
         _check_bound("epsilon", self.epsilon, self.measure)
         _check_level(self.confidence)
-        if not isinstance(self.cross, (bool, np.bool_)):
-            raise ConstraintError(f"cross is {quoted(self.cross)}; it must be True or False")
+        _check_cross(self.cross)
 
     def inequalities(self, groups: Groups) -> list[Inequality]:
         measure = Measure(self.measure, self.temperature)
@@ -162,6 +166,55 @@ class GroupAgainstOverall(_Parity):
 
 
 @dataclass(frozen=True)
+class MeanPredictionParity(_Parity):
+    """Groups' mean predictions differ by at most epsilon, in the unit of the target: for targets that are numbers."""
+
+    kind: ClassVar[str] = "mean-prediction-parity"
+    labels: ClassVar[tuple[int | None, ...]] = (None,)
+
+    measure: MeasureName = "prediction"
+
+
+@dataclass(frozen=True)
+class BoundedGroupLoss(Constraint):
+    """The mean loss of each group is at most `limit` (Agarwal, Dudík and Wu, "Fair regression", 2019).
+
+    With ``cross``, combinations of the attributes' groups are bounded as well. With a `confidence`, training also aims
+    to prove the bound for new people.
+    """
+
+    kind: ClassVar[str] = "bounded-group-loss"
+
+    limit: float = 1.0
+    measure: MeasureName = "loss"
+    temperature: float = 0.5
+    cross: bool = False
+    confidence: float | None = None
+
+    @property
+    def crosses(self) -> bool:
+        return self.cross
+
+    @property
+    def level(self) -> float | None:
+        return self.confidence
+
+    def __post_init__(self) -> None:
+        Measure(self.measure, self.temperature)
+        _check_bound("limit", self.limit, self.measure)
+        _check_level(self.confidence)
+        _check_cross(self.cross)
+
+    def inequalities(self, groups: Groups) -> list[Inequality]:
+        measure = Measure(self.measure, self.temperature)
+        return [
+            Inequality(((1.0, Slice(None, attribute, value)),), -np.inf, self.limit, measure)
+            for attribute, values in groups.items()
+            for value in values
+        ]
+
+
+@dataclass(frozen=True)
 class NeymanPearson(Constraint):
     """The mean over one class is at most `limit`.
 
@@ -205,6 +258,8 @@ KINDS: dict[str, type[Constraint]] = {
         LossParity,
         DemographicParity,
         GroupAgainstOverall,
+        MeanPredictionParity,
+        BoundedGroupLoss,
         NeymanPearson,
     )
 }

@@ -1,14 +1,15 @@
-"""Losses of a score: value, derivative and curvature, with the bounds that step sizes need.
+"""Losses of a score: value, derivative and curvature, with the bounds that step sizes need; and measures of slices.
 
 A loss is a function of the score z and the label y, applied elementwise; it knows no features, slices or
-parties. Labels of the logistic loss are ±1.
+parties. Labels of the logistic loss are ±1, those of all others numbers. `log_link.py` has the losses of counts and
+amounts, `families.py` lists all losses by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -24,10 +25,14 @@ class Loss(Protocol):
     """What a solver may ask of a loss of one score per row."""
 
     name: str
+    classifies: bool
+    """Whether labels are ±1; otherwise they are numbers, and `mean` predicts them."""
     derivative_bound: float
     """sup |∂l/∂z|; infinite where there is none."""
     curvature_bound: float
-    """sup ∂²l/∂z²."""
+    """sup ∂²l/∂z²; infinite where there is none."""
+    tells_curvature: bool
+    """Whether ∂l/∂z tells the curvature."""
 
     def value(self, scores: Array, labels: Array) -> Array: ...
     def derivative(self, scores: Array, labels: Array) -> Array: ...
@@ -36,13 +41,21 @@ class Loss(Protocol):
     def curvature_by_derivative(self, derivative: Array) -> Array:
         """Return ∂²l/∂z² from ∂l/∂z, without the score or the label."""
 
+    def expected_curvature(self, scores: Array) -> Array:
+        """Return the expectation of ∂²l/∂z² over labels whose mean is predicted: it depends on no label."""
+
+    def mean(self, scores: Array) -> tuple[Array, Array, Array]:
+        """Return the predicted mean of the label, with its first and second derivative in the score."""
+
 
 class Logistic:
     """l(z, y) = log(1 + exp(−y z)), y = ±1."""
 
     name = "logistic"
+    classifies = True
     derivative_bound = 1.0
     curvature_bound = 0.25
+    tells_curvature = True
 
     def value(self, scores: Array, labels: Array) -> Array:
         return self.value_and_derivative(scores, labels)[0]
@@ -82,13 +95,24 @@ class Logistic:
         size: Array = np.minimum(np.abs(derivative), 1.0)
         return size * (1.0 - size)
 
+    def expected_curvature(self, scores: Array) -> Array:
+        return self.curvature(scores, scores)
+
+    def mean(self, scores: Array) -> tuple[Array, Array, Array]:
+        """Return the probability of the positive label."""
+        rate: Array = expit(scores)
+        bend = rate * (1.0 - rate)
+        return rate, bend, bend * (1.0 - 2.0 * rate)
+
 
 class Squared:
     """l(z, y) = (z − y)² / 2, y real."""
 
     name = "squared"
+    classifies = False
     derivative_bound = np.inf
     curvature_bound = 1.0
+    tells_curvature = True
 
     def value(self, scores: Array, labels: Array) -> Array:
         return 0.5 * (scores - labels) ** 2
@@ -106,13 +130,15 @@ class Squared:
     def curvature_by_derivative(self, derivative: Array) -> Array:
         return np.ones_like(derivative)
 
+    def expected_curvature(self, scores: Array) -> Array:
+        return np.ones_like(scores)
 
-LOSSES: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared()}
-"""The losses of one score per row, by name."""
+    def mean(self, scores: Array) -> tuple[Array, Array, Array]:
+        return scores, np.ones_like(scores), np.zeros_like(scores)
 
 
-MeasureName = Literal["loss", "error", "positive"]
-MEASURES: tuple[MeasureName, ...] = ("loss", "error", "positive")
+MeasureName = Literal["loss", "error", "positive", "prediction"]
+MEASURES: tuple[MeasureName, ...] = ("loss", "error", "positive", "prediction")
 
 
 @dataclass(frozen=True)
@@ -123,12 +149,13 @@ class Measure:
     ----------
     name
         ``"loss"``: the training loss itself. ``"error"``: σ(−y (z − t) / T), a smooth error rate.
-        ``"positive"``: σ((z − t) / T), a smooth selection rate.
+        ``"positive"``: σ((z − t) / T), a smooth selection rate. ``"prediction"``: the predicted mean itself, such as
+        exp(z) for counts.
     temperature
-        T. Ignored by ``"loss"``. Sharper (smaller T) is nearer to the exact rate, but no better on unseen rows and
+        T, of rates only. Sharper (smaller T) is nearer to the exact rate, but no better on unseen rows and
         harder to optimise: `benchmarks/temperature.py` compares.
     cut
-        t, the score above which a row is decided positive. Ignored by ``"loss"``.
+        t, the score above which a row is decided positive, for rates only.
     """
 
     name: MeasureName
@@ -141,6 +168,11 @@ class Measure:
         if not (is_number(self.temperature) and self.temperature > 0):
             raise ConstraintError(f"temperature is {quoted(self.temperature)}; it must be a positive number")
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a smooth rate of decisions, which is reported as an exact one."""
+        return self.name in ("error", "positive")
+
     def _margin(self, scores: Array) -> Array:
         # Most runs decide at zero, which needs no copy of the scores.
         return scores - self.cut if self.cut else scores
@@ -151,6 +183,8 @@ class Measure:
     def value_and_derivative(self, loss: Loss, scores: Array, labels: Array) -> tuple[Array, Array]:
         if self.name == "loss":
             return loss.value_and_derivative(scores, labels)
+        if self.name == "prediction":
+            return loss.mean(scores)[:2]
         direction = self._direction(labels)
         rate: Array = expit(direction * self._margin(scores) / self.temperature)
         return rate, rate * (1.0 - rate) * direction / self.temperature
@@ -158,6 +192,8 @@ class Measure:
     def curvature(self, loss: Loss, scores: Array, labels: Array) -> Array:
         if self.name == "loss":
             return loss.curvature(scores, labels)
+        if self.name == "prediction":
+            return loss.mean(scores)[2]
         rate: Array = expit(self._direction(labels) * self._margin(scores) / self.temperature)
         return rate * (1.0 - rate) * (1.0 - 2.0 * rate) / self.temperature**2
 
@@ -166,13 +202,33 @@ class Measure:
         positive: Booleans = scores > self.cut
         return positive if self.name == "positive" else positive != (labels > 0)
 
+    def reported(self, loss: Loss, scores: Array, labels: Array) -> Array:
+        """Return what each row adds to the mean that one would report: rates are exact."""
+        if self.is_rate:
+            return self.exact(scores, labels).astype(np.float64)
+        return self.value_and_derivative(loss, scores, labels)[0]
+
     def derivative_bound(self, loss: Loss) -> float:
         """sup |∂φ/∂z|."""
+        if self.name == "prediction":
+            return _MEAN_BOUNDS.get(loss.name, (np.inf, np.inf))[0]
         return loss.derivative_bound if self.name == "loss" else 0.25 / self.temperature
 
     def curvature_bound(self, loss: Loss) -> float:
         """sup |∂²φ/∂z²|; for a sigmoid 1 / (6√3) at temperature one."""
+        if self.name == "prediction":
+            return _MEAN_BOUNDS.get(loss.name, (np.inf, np.inf))[1]
         return loss.curvature_bound if self.name == "loss" else 1.0 / (6.0 * np.sqrt(3.0) * self.temperature**2)
+
+
+_MEAN_BOUNDS: Final = {"logistic": (0.25, 1.0 / (6.0 * np.sqrt(3.0))), "squared": (1.0, 0.0)}
+"""Bounds on the first and second derivative of the predicted mean, by loss; there are none for other losses."""
+
+
+def constant_score(loss: Loss, targets: Array, weights: Array) -> Array:
+    """Return the score of each row whose prediction is the mean of targets that are numbers."""
+    mean = float(np.average(targets, weights=weights))
+    return np.full(len(targets), mean if loss.name == "squared" else np.log(max(mean, np.finfo(float).tiny)))
 
 
 def by_measure(measures: Iterable[Measure]) -> dict[Measure, Integers]:

@@ -134,6 +134,11 @@ NO_BOUNDS = Bounds([], [])
 _MEANS: Final[dict[str, dict[int | None, str]]] = {
     "loss": {None: "mean loss", 1: "mean loss among positives", -1: "mean loss among negatives"},
     "error": {None: "error rate", 1: "false-negative rate", -1: "false-positive rate"},
+    "prediction": {
+        None: "mean prediction",
+        1: "mean prediction among positives",
+        -1: "mean prediction among negatives",
+    },
     "positive": {None: "selection rate", 1: "true-positive rate", -1: "selection rate among negatives"},
 }
 """What the mean of a measure over all rows, positives or negatives is called."""

@@ -68,7 +68,7 @@ def small_slices(
     z = critical_value(level, len(rows))
     found: dict[Slice, SmallSlice] = {}
     for row in rows:
-        is_rate = row.measure.name != "loss"
+        is_rate = row.measure.is_rate
         tolerance = min(abs(bound) for bound in (row.lower, row.upper) if np.isfinite(bound)) or _INSTEAD_OF_ZERO
         sizes = {part: counts[part] for _, part in row.terms}
         least_error = float(np.sqrt(rate_variance(0.0, list(sizes.values())).sum()))

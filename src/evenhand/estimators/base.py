@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
 from evenhand.auditing.views import AuditInput, listening
+from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.slices import Inequality
 from evenhand.data.tables.encoding import PartyEncoder
@@ -27,7 +28,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores, without_rows
 from evenhand.privacy.levels import protection_of
 from evenhand.protocol.align import How
-from evenhand.protocol.job import Job, LossName, RandomizedResponse, RuntimeName
+from evenhand.protocol.job import Job, RandomizedResponse, RuntimeName
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.tables import Progress
@@ -55,7 +56,11 @@ class TrainedScores(NamedTuple):
 class VerticalEstimator(NestedParameters):
     """Base of the classifier and the regressor."""
 
-    _loss: LossName
+    @property
+    def _loss(self) -> LossName:
+        """Loss of the job."""
+        raise NotImplementedError
+
     _audit_inputs: list[AuditInput] | None = None
     """Records of training for an audit; None if there is no audit."""
 
@@ -203,6 +208,7 @@ class VerticalEstimator(NestedParameters):
             max_rounds=self.max_rounds,
             seed=seed_of(self.random_state),
             loss=self._loss,
+            power=getattr(self, "power", POWER),
             options=options,
             label_privacy=self._label_privacy(),
             class_weight=self._class_weight(),

@@ -19,9 +19,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
+from evenhand.constraints.families import LossName, check_targets, find_loss
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, EvenhandWarning, InputError
 from evenhand.jobs.folder import record_in
+from evenhand.metrics.deviance import deviance_explained
 from evenhand.protocol.solver import Split
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
@@ -111,6 +113,35 @@ class LabelsFromScores:
     def _log_odds(self, scores: Array) -> Array:
         """Return the log-odds that scores stand for."""
         return scores
+
+
+class MeansFromScores:
+    """Predictions of a fitted regressor: the means that its scores stand for."""
+
+    loss: LossName
+    power: float
+
+    def _scores_of(self, X: Any) -> Array:
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> Array:
+        """Return the predicted mean of each row's target."""
+        return find_loss(self.loss, self.power).mean(self._scores_of(X))[0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return D², the share of the deviance that the model explains; R² with the squared loss."""
+        targets = read_targets(np.asarray(y), self.loss)
+        return deviance_explained(find_loss(self.loss, self.power), targets, self._scores_of(X), sample_weight)
+
+
+def read_targets(targets: npt.NDArray[Any], loss: str) -> Array:
+    """Return the targets of a regression as numbers; refuse those that the loss cannot have."""
+    try:
+        numbers = targets.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError("y holds values that are not numbers; a regression needs numbers") from error
+    check_targets(loss, numbers)
+    return numbers
 
 
 def read_classes(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -13,12 +13,20 @@ import pandas as pd
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from evenhand.arrays import Array
-from evenhand.constraints import groups_frame
+from evenhand.constraints import Constraints, groups_frame
+from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, EvenhandWarning, InputError
 from evenhand.estimators.base import RoleName, TrainedScores, VerticalEstimator
-from evenhand.estimators.shared import LabelsFromScores, class_codes, read_classes, warn_of
+from evenhand.estimators.shared import (
+    LabelsFromScores,
+    MeansFromScores,
+    class_codes,
+    read_classes,
+    read_targets,
+    warn_of,
+)
 from evenhand.estimators.tables import Beside, Tables
 from evenhand.jobs.quality import SEARCHES
 from evenhand.metrics.thresholds import Cut, Threshold, as_threshold, fixed_cut
@@ -121,7 +129,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     run_ : the whole run, with its transcript.
     """
 
-    _loss = "logistic"
+    @property
+    def _loss(self) -> LossName:
+        return "logistic"
 
     def fit(
         self,
@@ -242,21 +252,40 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         return tags
 
 
-class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc]
-    """Regression over several parties' tables with the squared loss: ridge regression by VFB², or boosted trees.
+class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # type: ignore[misc]
+    """Regression over several parties' tables, of numbers, counts or amounts, optionally under constraints.
 
-    Parameters are those of :class:`VerticalClassifier` that apply; `solver` is ``"vfb2-svrg"``, ``"vfb2-saga"``,
-    ``"vfb2-sgd"`` or ``"trees"``, and `alpha` the λ of mean squared error / 2 + λ/2 ‖θ‖². For VFB² targets should be of
-    moderate size, as standardised ones are: scores are masked in fixed point. `coef_` is of shape (n_features,) and
-    `intercept_` a number, as in scikit-learn's Ridge.
+    Parameters are those of :class:`VerticalClassifier` that apply, and:
+
+    Parameters
+    ----------
+    loss
+        ``"squared"``; ``"poisson"`` for counts, ``"gamma"`` for amounts above zero and ``"tweedie"`` for amounts with
+        zeros. The last three predict exp(score). Each is half the unit deviance, so that the objective is that of
+        scikit-learn's Ridge (divided by 2n), PoissonRegressor, GammaRegressor and TweedieRegressor, with the same
+        alpha. For rates such as claims a year give the rates as `y` and the exposures as `sample_weight`.
+    power
+        p of ``"tweedie"``: the variance of a target with mean μ is proportional to μᵖ; between 1 and 2.
+    solver
+        ``"subspace"`` (all losses, about ten rounds), or ``"trees"``, ``"vfb2-svrg"``, ``"vfb2-saga"`` and
+        ``"vfb2-sgd"`` (squared loss). ``"auto"`` is the first for linear parties and ``"trees"`` for trees. For VFB²
+        targets should be of moderate size, as standardised ones are: scores are masked in fixed point.
+    constraint
+        :class:`~evenhand.MeanPredictionParity`, :class:`~evenhand.LossParity`, :class:`~evenhand.BoundedGroupLoss` or
+        :class:`~evenhand.GroupAgainstOverall`; ``"subspace"`` only.
+
+    Attributes
+    ----------
+    coef_, intercept_ : of shape (n_features,) and a number, as in scikit-learn's Ridge.
     """
-
-    _loss = "squared"
 
     def __init__(
         self,
         *,
-        solver: Any = "vfb2-svrg",
+        loss: LossName = "squared",
+        power: float = POWER,
+        solver: Any = "auto",
+        constraint: Constraints = None,
         model: Any = "linear",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
@@ -264,12 +293,16 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         tol: float | None = None,
         random_state: int | np.random.RandomState | None = None,
         encoder: PartyEncoder | Mapping[str, PartyEncoder] | None = None,
+        protection: Any = "auto",
         runtime: RuntimeName | VirtualClock = "auto",
         warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
+        self.loss = loss
+        self.power = power
         super().__init__(
             solver=solver,
+            constraint=constraint,
             model=model,
             roles=roles,
             alpha=alpha,
@@ -277,10 +310,15 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             tol=tol,
             random_state=random_state,
             encoder=encoder,
+            protection=protection,
             runtime=runtime,
             warm_start=warm_start,
             verbose=verbose,
         )
+
+    @property
+    def _loss(self) -> LossName:
+        return self.loss
 
     def fit(
         self,
@@ -288,10 +326,11 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         y: Any,
         sample_weight: Any = None,
         *,
+        sensitive_features: Any = None,
         ids: Literal["equal", "inner"] = "equal",
         checkpoints: str | Path | None = None,
     ) -> Self:
-        """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets.
+        """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and targets as numbers.
 
         Warns
         -----
@@ -300,7 +339,12 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """
         job = self._job()
         check_job(job, "vertical")
-        self._train(job, X, Beside(y, None, sample_weight), ids, _targets, checkpoints)
+
+        def read(targets: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
+            numbers = read_targets(targets, job.loss)
+            return numbers, None if sensitive is None else groups_frame(sensitive, len(numbers))
+
+        self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read, checkpoints)
         warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds))
         return self
 
@@ -308,16 +352,5 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
     def intercept_(self) -> float:
         return self._flat_weights()[1]
 
-    def predict(self, X: Tables) -> Array:
+    def _scores_of(self, X: Tables) -> Array:
         return self._scores(X)
-
-
-def _targets(y: npt.NDArray[Any], _: Any) -> tuple[Array, None]:
-    """Return the targets of a regression as numbers."""
-    try:
-        targets = y.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError("y holds values that are not numbers; a regression needs numbers") from error
-    if not np.isfinite(targets).all():
-        raise DataError(f"y has {int((~np.isfinite(targets)).sum())} missing or infinite values; drop those rows")
-    return targets, None

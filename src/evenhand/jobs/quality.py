@@ -88,7 +88,7 @@ the cut on the model."""
 
 def needs_search(threshold: float | Threshold, inequalities: Sequence[Inequality]) -> bool:
     """Return whether a rule chooses a cut that constraints on rates depend on."""
-    return isinstance(threshold, Threshold) and any(row.measure.name != "loss" for row in inequalities)
+    return isinstance(threshold, Threshold) and any(row.measure.is_rate for row in inequalities)
 
 
 def chosen_cut(

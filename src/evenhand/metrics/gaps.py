@@ -266,7 +266,7 @@ def _worst(
     two_sided = np.isfinite(bound.bounds.lower)
     values = np.where(two_sided, np.abs(values), values)
     reach = values + critical_value(level, len(values)) * errors
-    rates = np.array([row.measure.name != "loss" for row in bound.rows])
+    rates = np.array([row.measure.is_rate for row in bound.rows])
     reach = np.where(rates, np.minimum(reach, 1.0), reach)
     worst = int(np.argmax(values - bound.bounds.upper))
     asked, row = float(bound.bounds.upper[worst]), bound.rows[worst]

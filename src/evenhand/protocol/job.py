@@ -11,8 +11,10 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, get_
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from evenhand.constraints.families import POWER, LossName, find_loss
 from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.losses import Loss
 from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import InputError
 from evenhand.printing import is_number, is_whole, near
@@ -129,7 +131,6 @@ def check_option_names(owner: str, options: type[Any], given: Mapping[str, Any])
 ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
 """Models; ``"module"`` is a torch module that every participant has as code."""
 MODELS: Final[tuple[ModelName, ...]] = get_args(ModelName)
-LossName = Literal["logistic", "squared"]
 RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
@@ -203,7 +204,10 @@ class Job:
     hidden
         Widths of a neural party's hidden layers.
     loss
-        ``"logistic"`` for labels ±1; ``"squared"`` for regression, with real labels.
+        ``"logistic"`` for labels ±1. For numbers ``"squared"``; ``"poisson"`` for counts, ``"gamma"`` for amounts
+        above zero and ``"tweedie"`` for amounts with zeros, all three with predictions exp(score).
+    power
+        p of ``"tweedie"``: the variance of a target with mean μ is proportional to μᵖ.
     options
         The solver's hyperparameters by name, for instance ``{"local_steps": 7}``.
     protection
@@ -238,6 +242,7 @@ class Job:
     fit_intercept: bool = True
     hidden: tuple[int, ...] = (32, 16)
     loss: LossName = "logistic"
+    power: float = POWER
     options: Mapping[str, Any] = field(default_factory=dict)
     protection: Protection = "auto"
     label_privacy: RandomizedResponse | None = None
@@ -253,8 +258,7 @@ class Job:
         if self.solver == "trees" and self.model == "linear":
             # "linear" is the default, so solver "trees" alone is enough to choose trees.
             object.__setattr__(self, "model", "trees")
-        if self.loss not in ("logistic", "squared"):
-            raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")
+        find_loss(self.loss, self.power)
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
@@ -311,6 +315,11 @@ class Job:
             # Options may follow from the other fields.
             found.__dict__.pop("_settings", None)
         return found
+
+    @property
+    def loss_function(self) -> Loss:
+        """The loss with this name and power."""
+        return find_loss(self.loss, self.power)
 
     @property
     def _breakable(self) -> dict[str, str]:

@@ -56,6 +56,8 @@ class Solver(Generic[ServerRole, OtherRole]):
         Whether a constraint can hold for new people with a given confidence.
     scopes
         Where its constraints can hold: over all rows ("global"), over each client's ("local"), or "both".
+    bounds_means
+        Whether constraints can bound mean losses and mean predictions of targets that are numbers.
     takes_weights
         Whether rows can have sample weights, in the loss and in constraints.
     takes_server_rows
@@ -103,6 +105,7 @@ class Solver(Generic[ServerRole, OtherRole]):
     default_constraints: tuple[Constraint, ...] = ()
     takes_confidence: bool = False
     scopes: tuple[Scope, ...] = ("global",)
+    bounds_means: bool = False
     takes_weights: bool = False
     takes_server_rows: bool = False
     protections: tuple[Protection, ...] = ("none",)

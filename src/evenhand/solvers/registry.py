@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.constraints.suitability import check_suits
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.horizontal import prox_al, sqp
 from evenhand.horizontal import trees as histogram_trees
@@ -39,6 +40,8 @@ HORIZONTAL: Final[dict[str, Solver[HorizontalServer, HorizontalClient]]] = {
         histogram_trees.SOLVER,
     )
 }
+OF_ANY_LOSS: Final = ("none", "masked")
+"""Levels of protection that need no bound on the derivatives of the loss."""
 _LISTS: Final[dict[Split, dict[str, Any]]] = {"vertical": VERTICAL, "horizontal": HORIZONTAL}
 
 
@@ -168,6 +171,12 @@ def check_job(
             f"solver {job.solver!r} does not support confidence; choose {choices}, or remove "
             "confidence from the constraint"
         )
+    check_suits(job.constraints, job.loss)
+    if job.loss != "logistic" and job.constraints and not solver.bounds_means:
+        raise InputError(
+            f"solver {solver.name!r} does not support constraints with the {job.loss} loss; choose "
+            f"{able(split, 'bounds_means')}, or remove the constraint"
+        )
     if job.class_weight is not None:
         _check_class_weight(job, split, solver)
     if split == "vertical":
@@ -205,6 +214,11 @@ def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
         job.model != "linear" or job.options.get("pace", "exact") != "exact"
     ):
         raise InputError(f"protection {job.protection!r} needs linear models with pace='exact'; choose 'none'")
+    if job.loss != "logistic" and job.protection not in ("auto", *OF_ANY_LOSS):
+        raise InputError(
+            f"protection {job.protection!r} does not support the {job.loss} loss: shares of derivatives need a bound "
+            "on them, which only the logistic loss has; choose 'masked' or 'none'"
+        )
     if job.label_privacy is not None:
         _check_label_privacy(job, solver)
 

@@ -1,6 +1,7 @@
 """Messages of vertical training, and what each of them reveals.
 
-Sizes: `rows` is the number of aligned rows n and `constraints` the number of inequalities R. `bands` is the number
+Sizes: `rows` is the number of aligned rows n and `constraints` the number of inequalities R. `curved` is n with losses
+whose derivative does not tell their curvature (Poisson, Tweedie), and zero with others. `bands` is the number
 of parts of a subspace party's direction. `basis` is `bands` plus the number of past steps that the party keeps.
 """
 
@@ -79,11 +80,15 @@ COMBINED_SCORES = Schema(
 
 DERIVATIVE = Schema(
     "derivative",
-    {"round": INTEGER, "last": INTEGER, "nu": PER_ROW},
+    {"round": INTEGER, "last": INTEGER, "nu": PER_ROW, "curvature": Field("f8", ("curved",))},
     direction=SERVER_TO_PARTIES,
     reveals=(
         "ν, to every party, from which it computes its direction. As with weighted-derivative, it discloses "
-        "labels and groups to a passive party. It is sent about a dozen times rather than a thousand."
+        "labels and groups to a passive party. It is sent about a dozen times rather than a thousand. With "
+        "losses of numbers ν_i is the row's weight times prediction minus target (for gamma their ratio minus "
+        "one): it tells every target, up to rounding, from the first round on, when all predictions are equal. "
+        "With the Poisson and Tweedie losses the expected curvature comes along, which is the prediction of "
+        "each row, or a power of it, times the row's weight."
     ),
     coverage=Coverage(from_labels=True, hides_nu=True),
 )

@@ -18,7 +18,6 @@ from evenhand.constraints.debiased import debiased
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.constraints.losses import LOSSES
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.models.base import PartyModel, Scorer
 from evenhand.models.linear import LinearModel
@@ -100,7 +99,7 @@ def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
     lacking = [name for name in terms.groups if name not in frame]
     if lacking:
         raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(given)}")
-    loss, asked = LOSSES[terms.job.loss], terms.job.label_privacy
+    loss, asked = terms.job.loss_function, terms.job.label_privacy
     met = terms.inequalities, terms.groups, own.labels, frame
     if asked is not None:
         return debiased(*met, loss, asked.of_labels, asked.of_groups(terms.groups))
@@ -197,7 +196,8 @@ MOST_NARROW_ROUNDS: Final = 3
 
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:
     """Return the sizes of arrays that every role of a run knows."""
-    return {"rows": terms.n_rows, "constraints": len(terms.inequalities)}
+    curved = 0 if terms.job.loss_function.tells_curvature else terms.n_rows
+    return {"rows": terms.n_rows, "constraints": len(terms.inequalities), "curved": curved}
 
 
 def narrowness(nu: Array) -> tuple[float, int]:
@@ -218,6 +218,18 @@ def narrowness(nu: Array) -> tuple[float, int]:
         if effective < NARROW and all(float(unit @ other) < SAME_ROWS for other in distinct):
             distinct.append(unit)
     return least, len(distinct)
+
+
+def uneven_targets(lagrangian: Lagrangian, scores: Array, effective: float) -> DataError:
+    """Return the error about targets of which a few outweigh all others: parties would refuse the derivatives."""
+    targets = lagrangian.labels
+    worst = float(targets[np.argmax(np.abs(lagrangian.shared(lagrangian.loss.derivative(scores, targets))))])
+    return DataError(
+        f"a few targets outweigh all others: the derivatives concentrate on {effective:.1f} of {len(targets):,} rows, "
+        f"and parties refuse such derivatives, because answers would describe single rows. The target {worst:g} weighs "
+        f"most, and the 99.9 % quantile is {float(np.quantile(targets, 0.999)):g}; cap large targets, or train on "
+        "their logarithm"
+    )
 
 
 class Party(Follower):
@@ -250,6 +262,18 @@ class Party(Follower):
                 "the steps are too long. Scale the columns, or choose a smaller step"
             )
         effective, narrow = narrowness(nu)
+        self._check_width(effective, narrow)
+
+    def check_curvature(self, curvature: Array) -> None:
+        """Refuse a curvature that probes single rows, as `check_derivatives` does."""
+        if self.name in self.terms.active:
+            return
+        if (curvature < 0.0).any() or float(curvature.max(initial=0.0)) * len(curvature) > LARGEST_DERIVATIVE:
+            raise ProtocolError(f"{self.name}: the curvature of round {self.round} is negative or too large; refused")
+        effective, narrow = narrowness(np.sqrt(curvature))
+        self._check_width(effective, narrow)
+
+    def _check_width(self, effective: float, narrow: int) -> None:
         self.narrow_rounds += narrow
         if effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS:
             raise ProtocolError(

@@ -66,10 +66,17 @@ def distance(
 def is_convex(lagrangian: Lagrangian, multipliers: Array) -> bool:
     """Return whether the Lagrangian is convex in the scores, for all scores, at these multipliers."""
     rows = lagrangian.constraints
-    used = [measure for measure, places in rows.measures.items() if multipliers[:, places].any()]
-    if any(measure.name != "loss" for measure in used):
+    used = {measure: places for measure, places in rows.measures.items() if multipliers[:, places].any()}
+    # Predictions of the squared loss are linear in the scores; means of counts bend as their loss does.
+    bends = {"loss", "prediction"} if lagrangian.loss.name == "poisson" else {"loss"}
+    linear = {"prediction"} if lagrangian.loss.name == "squared" else set()
+    if any(measure.name not in bends | linear for measure in used):
         return False
-    tilts = (multipliers[0] - multipliers[1]) @ rows.weights
+    net = multipliers[0] - multipliers[1]
+    tilts = np.zeros(rows.weights.shape[1])
+    for measure, places in used.items():
+        if measure.name in bends:
+            tilts += net[places] @ rows.of_measure(measure)
     occurs = np.bincount(rows.stratum, minlength=len(tilts)) > 0
     if isinstance(lagrangian.shares, np.ndarray):
         return bool((lagrangian.shares + rows.weighted(tilts[rows.stratum]) >= 0.0).all())

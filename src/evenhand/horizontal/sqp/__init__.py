@@ -57,7 +57,7 @@ def _counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
     own = {name: InequalityParts(terms.own_inequalities(name)) for name in holders}
     shared = InequalityParts(terms.shared_inequalities)
     rows = [row for parts in (*own.values(), shared) for row in parts.inequalities]
-    rates = options.exact_rates is not False and any(row.measure.name != "loss" for row in rows)
+    rates = options.exact_rates is not False and any(row.measure.is_rate for row in rows)
     if not rates and not any(row.reach for row in rows):
         return None
     counts = terms.slice_counts or {}

@@ -48,7 +48,7 @@ class CountedParts:
     @property
     def rates(self) -> Booleans:
         """Which inequalities bound rates."""
-        return np.array([row.measure.name != "loss" for row in self.rows], dtype=bool)
+        return np.array([row.measure.is_rate for row in self.rows], dtype=bool)
 
     def values(self, told: Mapping[str, PartSums]) -> Array:
         """Return exact values of all inequalities, from each holder's sums and the totals of shared parts."""

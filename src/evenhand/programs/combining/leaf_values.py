@@ -88,7 +88,7 @@ class LeafProblem:
         self.shrinkage = shrinkage
         self.regulariser = regulariser
         rows = wanted.constraints
-        self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
+        self._rates: Booleans = np.array([row.measure.is_rate for row in rows.rows], dtype=bool)
         grain = rows.grain if grain is None else grain
         # Rows on the loss are shifted like rates: they are judged at other scores as well.
         self.shifted = ShiftedBounds(rows.bounds, np.ones(len(rows), dtype=bool), grain, None if judged else False)

@@ -270,7 +270,8 @@ class _Search:
         columns, rows, stands_for = self.sample or SampledColumns(self.columns, ALL, 1.0)
         weights = point.curvature(multipliers, rows) * stands_for
         # Saturated scores have no curvature left; the floor keeps Newton steps finite.
-        floor = 1e-7 * self.lagrangian.loss.curvature_bound / len(point.scores)
+        bound = self.lagrangian.loss.curvature_bound / len(point.scores)
+        floor = 1e-7 * (bound if np.isfinite(bound) else float(np.abs(weights).mean()))
         positive = columns.add_gram(self.regulariser.gram, np.maximum(weights, floor))
         if not np.isfinite(positive).all():
             raise DivergenceError("scores or columns of a subspace round are not finite; check the parties' columns")

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.losses import LOSSES
 from evenhand.errors import DataError, ProtocolError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
@@ -144,7 +143,7 @@ class SharedParty(Party):
 
     def _inverse(self, bands: int) -> Array:
         """(bands · m, m): H⁻¹ with the bound on the curvature, by bands of its spectrum."""
-        bound = LOSSES[self.terms.job.loss].curvature_bound / self.terms.n_rows
+        bound = self.terms.job.loss_function.curvature_bound / self.terms.n_rows
         ridge = max(self.model.regulariser, LEAST_RIDGE)
         solver = make_preconditioner(self.model.matrix, bound, ridge)
         found = np.array([solver.solve(one, None, bands) for one in np.eye(self.columns)])

@@ -20,6 +20,7 @@ Past steps cost no messages: the server keeps their columns, and the party keeps
 Bounds on rates need extra steps at the server: see `tiny_problem.py`.
 """
 
+from evenhand.constraints.families import LOSSES
 from evenhand.protocol.solver import Solver
 from evenhand.vertical.messages import SUBSPACE
 from evenhand.vertical.subspace.party import Subspace, SubspaceParty
@@ -35,8 +36,10 @@ SOLVER = Solver(
     participant=SubspaceParty,
     vocabulary=SUBSPACE,
     takes_confidence=True,
+    bounds_means=True,
     takes_weights=True,
     models=("linear",),
+    losses=LOSSES,
     curves=True,
     tol=1e-3,
     protections=("none", "masked", "dealer", "encrypted"),

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from pydantic import Field
 
 from evenhand.arrays import Array
-from evenhand.constraints.losses import LOSSES
 from evenhand.errors import ProtocolError
 from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
@@ -71,6 +70,8 @@ FEW_OWN_NUMBERS = 2**19
 """The same elsewhere. On larger tables directions and steps take as many rounds, and cost less."""
 LEAST_CURVATURE = 0.08
 """Lower limit on the curvature of a row, as a share of its bound: a row with little curvature may still move."""
+LEAST_TOLD = 0.01
+"""The same where curvatures have no bound and the server tells them: as a share of their mean."""
 
 
 class SubspaceParty(GradientParty):
@@ -92,8 +93,9 @@ class SubspaceParty(GradientParty):
         self.whole = self.holds_labels and few and len(terms.names) > 1
         basis = self.model.columns if self.whole else self.bands + self.history
         self.sizes = {**self.sizes, "bands": self.bands, "basis": basis}
-        self.loss = LOSSES[terms.job.loss]
-        bound = self.loss.curvature_bound / terms.n_rows
+        self.loss = terms.job.loss_function
+        # A loss without a bound has the curvature that the server tells, or the expected one, which is one for gamma.
+        bound = (self.loss.curvature_bound if np.isfinite(self.loss.curvature_bound) else 1.0) / terms.n_rows
         self.preconditioner = make_preconditioner(self.model.matrix, bound, self.model.regulariser)
         self.directions: Array = np.zeros((self.bands, self.model.columns))
         self.steps: list[Array] = []
@@ -120,7 +122,7 @@ class SubspaceParty(GradientParty):
             gradient = self.gradient_told(message)
             if message.integer("last"):
                 return [self.gradient_norm(gradient)]
-            return [self._propose(gradient, self._curvature(message["nu"][self.preconditioner.rows]))]
+            return [self._propose(gradient, self._curvature(message))]
         if message.kind == COEFFICIENTS.kind:
             self._go(message["coefficients"], message.number("intercept"))
             if message.integer("keep"):
@@ -158,14 +160,23 @@ class SubspaceParty(GradientParty):
             decrement=-0.5 * float((self.directions @ slope).sum()),
         )
 
-    def _curvature(self, nu: Array) -> Array:
+    def _curvature(self, message: Message) -> Array:
+        """Return the curvature of the loss on the rows that the preconditioner asks for: as told, or from ν."""
+        if self.loss.tells_curvature:
+            return self._from_slopes(message["nu"][self.preconditioner.rows])
+        curvature: Array = message["curvature"]
+        self.check_curvature(curvature)
+        return np.maximum(curvature, LEAST_TOLD * float(curvature.mean()))[self.preconditioner.rows]
+
+    def _from_slopes(self, nu: Array) -> Array:
         """Return the curvature of the loss on each row, estimated from ν.
 
         The estimate treats the tilt of the slices as part of the loss's slope.
         """
         rows = self.terms.n_rows
         curvature = self.loss.curvature_by_derivative(rows * nu)
-        return np.maximum(curvature, LEAST_CURVATURE * self.loss.curvature_bound) / rows
+        least = LEAST_CURVATURE * self.loss.curvature_bound if np.isfinite(self.loss.curvature_bound) else 0.0
+        return np.maximum(curvature, least) / rows
 
     def _go(self, coefficients: Array, intercept: float) -> None:
         change = np.zeros_like(self.model.weights)

@@ -34,7 +34,14 @@ from evenhand.vertical.messages import (
     OWN_COLUMNS,
     SCORES,
 )
-from evenhand.vertical.problem import ServerData, has_intercept
+from evenhand.vertical.problem import (
+    MOST_NARROW_ROUNDS,
+    NARROWEST,
+    ServerData,
+    has_intercept,
+    narrowness,
+    uneven_targets,
+)
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.party import Subspace
@@ -68,6 +75,7 @@ class SubspaceServer(Server):
         "next_gain": float,
         "progress": RoundProgress,
         "closing": bool,
+        "narrow_rounds": int,
         "problem": RateSchedule,
         "best": BestSeen | None,
         "blocks": list[DirectionBlock | OwnBlock],
@@ -88,6 +96,7 @@ class SubspaceServer(Server):
         self.decrement = self.next_gain = np.nan
         self.progress = RoundProgress()
         self.closing = False
+        self.narrow_rounds = 0
         self.best: BestSeen | None = None
         # The present point, with what has been computed at it.
         self._point: Point | None = None
@@ -172,14 +181,30 @@ class SubspaceServer(Server):
     def _derivative(self) -> Sends:
         self.squared_gradients = np.full(len(self.parties), np.nan)
         nu = self.present().derivative(self.multipliers)
+        curvature = self._curvature()
         head = {"round": self.round, "last": int(self.closing)}
+        if not self.lagrangian.loss.classifies:
+            self._check_width(nu, np.sqrt(curvature))
         asked = []
         for party, block in zip(self.parties, self.blocks, strict=True):
             if isinstance(block, OwnBlock) and not self.closing:
                 block.look(nu)
             else:
                 asked.append(party)
-        return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in asked]
+        return [DERIVATIVE.message(SERVER, party, **head, nu=nu, curvature=curvature) for party in asked]
+
+    def _check_width(self, *sent: Array) -> None:
+        """Refuse targets whose derivatives parties would refuse, with the cause, which only the server knows."""
+        for values in sent:
+            effective, narrow = narrowness(values)
+            self.narrow_rounds += narrow
+            if effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS:
+                raise uneven_targets(self.lagrangian, self.scores, effective)
+
+    def _curvature(self) -> Array:
+        """Return the expected curvature on each row, where ν does not tell it; else nothing."""
+        loss = self.lagrangian.loss
+        return self.lagrangian.shared(loss.expected_curvature(self.scores)) if self.sizes["curved"] else np.zeros(0)
 
     def _combine(self) -> Sends:
         """Stop if the parties' directions promise no more gain, else take the best combination of them."""

@@ -65,7 +65,7 @@ class RateSchedule:
     def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
         self.wanted = wanted
         rows = wanted.constraints
-        self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
+        self._rates: Booleans = np.array([row.measure.is_rate for row in rows.rows], dtype=bool)
         self.shifted = ShiftedBounds(rows.bounds, self._rates, rows.grain, exact_rates)
         self.proving = Proving(rows.rows, rows.bounds)
         self.errors, self.optimism = np.zeros((2, len(rows)))

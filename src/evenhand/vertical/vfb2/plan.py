@@ -123,7 +123,7 @@ class VFB2Plan:
         self.names = terms.names
         self.active = tuple(terms.names.index(name) for name in terms.active)
         self.rule, self._only_active_move = METHODS[terms.job.solver]
-        self.on_rates = any(row.measure.name != "loss" for row in terms.inequalities)
+        self.on_rates = any(row.measure.is_rate for row in terms.inequalities)
         given = terms.job.settings(VFB2)
         self.options = given.resolved(self.rule, self.on_rates, len(self.active), in_one_loop=in_one_loop)
         self.batch_size = int(self.options.batch_size)
