@@ -70,7 +70,13 @@ def train(
         return
     try:
         finished = run_with_progress(
-            content, job.parent, folder, resume=resume, checkpoint_seconds=checkpoint_seconds, show=not quiet
+            content,
+            job.parent,
+            folder,
+            resume=resume,
+            checkpoint_seconds=checkpoint_seconds,
+            show=not quiet,
+            tell=not quiet,
         )
     except KeyboardInterrupt:
         again = shlex.join(["evenhand", "train", str(job), "--out", str(folder), "--resume"])
@@ -124,23 +130,30 @@ def run_with_progress(
     resume: bool = False,
     checkpoint_seconds: float = 10.0,
     show: bool = True,
+    tell: bool = False,
     title: str = "training",
 ) -> FinishedVerticalRun | FinishedHorizontalRun:
+    """Train a job and show its progress; `tell` says before training what its messages disclose."""
     from evenhand.jobs.folder import check_place
     from evenhand.jobs.horizontal.file import HorizontalJobFile
-    from evenhand.jobs.horizontal.runs import load_horizontal_tables, run_horizontal_job
+    from evenhand.jobs.horizontal.runs import clients_disclosure, load_horizontal_tables, run_horizontal_job
     from evenhand.jobs.tables import not_used
     from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
     from evenhand.report.tables import Progress
+    from evenhand.solvers.statement import disclosure
 
     check_place(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}
     if isinstance(job, HorizontalJobFile):
         rows = load_horizontal_tables(job, base)
+        if tell:
+            remark(clients_disclosure(job))
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
             return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
     tables = load_vertical_tables(job, base)
     for line in not_used(tables.sizes, len(tables.ids), "used") if show else ():
         remark(line)
+    if tell:
+        remark(disclosure(tables.terms.job, tables.terms.participants))
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
         return run_vertical_job(job, base, out, on_round=progress.round, tables=tables, **settings)

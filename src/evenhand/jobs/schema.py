@@ -224,10 +224,19 @@ class TrainingSection(Strict):
         )
 
 
+class CardSection(Strict):
+    """`[card]`: what the summary on top of the report says of the model and its data."""
+
+    owner: str = key("Who answers for the model.", "credit risk team", "")
+    use: str = key("What decisions the model is for.", "consumer loans up to 10,000", "")
+    period: str = key("When the rows were recorded.", "2021 to 2024", "")
+
+
 class ClockedFile(Strict):
-    """A complete job file, with an optional virtual clock."""
+    """A complete job file, with an optional virtual clock and model card."""
 
     clock: ClockSection | None = None
+    card: CardSection | None = None
 
     def to_clock(self) -> VirtualClock | None:
         return None if self.clock is None else self.clock.to_clock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,21 @@ LABELS = {
     "equalized_odds": "equalized odds: larger of the gaps in error rates",
     "DP": "demographic parity: gap in selection rates",
 }
+
+
+def balance(gap: float, accuracy: float) -> float:
+    """Return the harmonic mean of accuracy and 1 − gap, the papers' HM."""
+    fairness = max(1.0 - gap, 0.0)
+    return 2.0 * accuracy * fairness / (accuracy + fairness) if fairness > 0 else 0.0
+
+
+def best_balance(points: Mapping[str, tuple[float, float]], without: float | None) -> str | None:
+    """Return the point of gap and accuracy with the best balance, among those with a smaller gap than `without`.
+
+    A bound so wide that it changes nothing is no choice, and neither is the model without one.
+    """
+    smaller = [name for name, (gap, _) in points.items() if without is None or gap < without]
+    return max(smaller, key=lambda name: balance(*points[name]), default=None)
 
 
 def draw_frontier(

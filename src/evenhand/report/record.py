@@ -50,6 +50,10 @@ class RunRecord:
         Each owner's columns by the gain of their splits, for trees if LightGBM is installed.
     audit
         Findings of an audit, if the run was audited.
+    columns
+        Each owner's raw columns and their kinds, as its encoder knows them.
+    started
+        The day the run began.
     """
 
     name: str
@@ -61,6 +65,8 @@ class RunRecord:
     files: Mapping[str, FileEntry]
     importances: Mapping[str, pd.Series[float]] = field(default_factory=dict)
     audit: Mapping[str, Any] | None = None
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    started: str = ""
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
@@ -81,6 +87,8 @@ class RunRecord:
             folder.files,
             _importances(folder) if finished else {},
             audit,
+            _columns(folder) if finished else {},
+            folder.started,
         )
 
     @property
@@ -100,6 +108,16 @@ class RunRecord:
     def job(self) -> Mapping[str, Any]:
         found = self.description.get("job", {})
         return found if isinstance(found, Mapping) else {}
+
+    @property
+    def horizontal(self) -> bool:
+        return self.job.get("split") == "horizontal"
+
+    @property
+    def owners(self) -> list[Mapping[str, Any]]:
+        """The job's sections of its participants."""
+        given = (one for key in ("party", "client") for one in self.description.get(key, []))
+        return [one for one in given if isinstance(one, Mapping)]
 
     @property
     def parts(self) -> list[str]:
@@ -122,6 +140,18 @@ def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
         if state.get("model") == "linear":
             names = PartyEncoder.from_state(read("encoder")).feature_names_out
             found[owner] = pd.Series(state["weights"][: len(names)], index=names, dtype=float)
+    return found
+
+
+def _columns(folder: RunFolder) -> dict[str, dict[str, str]]:
+    """Return the kinds of each owner's raw columns, by name."""
+    found = {}
+    for owner, read in folder.owners.items():
+        # Pictures have no encoder.
+        if not {f"parties/{owner}/encoder.json", "model/encoder.json"} & folder.files.keys():
+            continue
+        encoder = PartyEncoder.from_state(read("encoder"))
+        found[owner] = {name: encoder.kinds.get(name, "number") for name in encoder.columns_in}
     return found
 
 

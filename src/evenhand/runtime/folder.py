@@ -20,6 +20,7 @@ import secrets
 import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -72,7 +73,9 @@ class RunFolder:
         folder = cls(path)
         run, evenhand = secrets.token_hex(16), version("evenhand")
         content = tomli_w.dumps({"format": FORMAT, "run": run, "evenhand": evenhand, **description}).encode()
-        folder._known = Manifest(run, evenhand, "running", {DESCRIPTION: entry(OF_RUN, content)})
+        folder._known = Manifest(
+            run, evenhand, "running", {DESCRIPTION: entry(OF_RUN, content)}, started=f"{datetime.now():%Y-%m-%d}"
+        )
         # Write the description last: it makes the folder a run folder.
         folder._known.write(path)
         write_bytes(path / DESCRIPTION, content, private=True)
@@ -96,6 +99,11 @@ class RunFolder:
 
     def _content(self, name: str) -> bytes:
         return self._manifest.content(self.path, name)
+
+    @property
+    def started(self) -> str:
+        """The day the run began."""
+        return self._manifest.started
 
     @property
     def description(self) -> dict[str, Any]:

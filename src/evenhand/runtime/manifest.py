@@ -45,6 +45,7 @@ def entry(owner: str, content: bytes) -> FileEntry:
 class Manifest:
     """The files of a run or of a checkpoint, by their path inside the folder.
 
+    `started` is the day a run began, as in 2026-01-31; checkpoints have none.
     `records` are files outside a checkpoint's folder of which it needs the beginning; an entry has its size.
     """
 
@@ -53,6 +54,7 @@ class Manifest:
     status: Status
     files: dict[str, FileEntry] = field(default_factory=dict)
     records: dict[str, FileEntry] = field(default_factory=dict)
+    started: str = ""
 
     def to_bytes(self) -> bytes:
         content: dict[str, Any] = {"format": FORMAT, **asdict(self)}

@@ -29,7 +29,7 @@ from evenhand.jobs.federation.checkpointing import (
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
-from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, stated_privacy
+from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, model_state, scorer, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
 from evenhand.jobs.quality import run_result, stated_cut
 from evenhand.jobs.tables import Labels
@@ -190,7 +190,7 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     trained = job.to_job()
     cut = Cut(trained.cut, f"{job.job.to_threshold():g}")
     result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with, cut)
-    result["solver"] = trained.solver
+    result |= {"solver": trained.solver, "disclosure": clients_disclosure(job)}
     if counts:
         result |= measured_quality(job, labels, counts)
     if job.privacy is not None:

@@ -70,7 +70,7 @@ def announcer(job: AnyJob, name: str, *, scores: bool = False) -> Callable[[Term
     return lambda terms: print(notice(job, name, terms, scores=scores), file=sys.stderr, flush=True)
 
 
-_OUTSIDE: Final = ("certificate", "proofs", "bytes", "messages", "statistics", "labels", "privacy")
+_OUTSIDE: Final = ("certificate", "proofs", "bytes", "messages", "statistics", "labels", "privacy", "disclosure")
 """Keys of a result that follow from messages or from the job, not from true labels."""
 
 

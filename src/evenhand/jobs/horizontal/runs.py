@@ -46,6 +46,7 @@ from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
+from evenhand.solvers.statement import disclosure
 from evenhand.training.horizontal import (
     HorizontalRun,
     HorizontalTraining,
@@ -292,6 +293,7 @@ def _result(
     scores = {part: everybody[rows] for part, rows in tables.parts().items()}
     cut = chosen_cut(job.job.to_threshold(), labelled, scores, None) if cut is None else cut
     result: dict[str, Any] = {
+        "disclosure": clients_disclosure(job),
         **run_result(job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript, cut),
         "solver": job.to_job().solver,
         **({"statistics": dict(run.record)} if run.record else {}),
@@ -304,6 +306,11 @@ def _result(
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, list(tables.clients), run.transcript, tables.learned)
     return result
+
+
+def clients_disclosure(job: HorizontalJobFile) -> str:
+    """Return in one line what the messages of the job's run disclose."""
+    return disclosure(job.to_job(), {one.name: "client" for one in job.client}, noisy=job.privacy is not None)
 
 
 def stated_privacy(

@@ -39,13 +39,13 @@ from evenhand.models.base import Scorer
 from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.align import How
-from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.roles import vertical_terms
+from evenhand.solvers.statement import disclosure
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
 from evenhand.training.vertical_sources import Alignment, common_rows, named_problem
@@ -264,7 +264,7 @@ def _of_parts(run: VerticalRun, tables: VerticalTables) -> dict[str, Array]:
 def _result(run: VerticalRun, tables: VerticalTables, threshold: float | Threshold, cut: Cut | None) -> dict[str, Any]:
     told = ServersWord(run.certificate, run.proofs, run.statistics, run.unseen_scores)
     of_parts = _of_parts(run, tables)
-    return vertical_result(tables.terms.job, told, of_parts, tables.labelled(), run.transcript, threshold, cut)
+    return vertical_result(tables.terms, told, of_parts, tables.labelled(), run.transcript, threshold, cut)
 
 
 class ServersWord(NamedTuple):
@@ -277,7 +277,7 @@ class ServersWord(NamedTuple):
 
 
 def vertical_result(
-    job: Job,
+    terms: VerticalTerms,
     told: ServersWord,
     scores: Mapping[str, Array],
     rows: Mapping[str, QualityRows],
@@ -292,11 +292,12 @@ def vertical_result(
     cut
         The cut that constraints on rates were trained for; None chooses it now.
     """
-    labels = rows["train"].names
+    job, labels = terms.job, rows["train"].names
     cut = chosen_cut(threshold, rows, scores, told.unseen_scores) if cut is None else cut
     return {
         **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript, cut),
         **quality(rows, scores, constraints=job.constraints, cut=cut.score),
         **recalibrated(job, rows, scores, told.unseen_scores),
         "statistics": dict(told.statistics),
+        "disclosure": disclosure(job, terms.participants),
     }

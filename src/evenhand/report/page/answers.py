@@ -1,23 +1,18 @@
-"""State in sentences whether each constraint is met, and compare several runs."""
+"""State in sentences whether each constraint is met."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.filesize import decimal
 
-from evenhand.metrics.gaps import METRICS
-from evenhand.report.frontier import LABELS
-from evenhand.report.page.charts import number, plane_chart
-from evenhand.report.page.markup import Markup, joined, section, table, tag
+from evenhand.report.page.charts import number
+from evenhand.report.page.markup import Markup, tag
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, Judgement, holds, in_short, judged_left_out, remarks, verdicts, worst
+from evenhand.report.verdicts import HEADLINES, Judgement, holds, judged_left_out, remarks, verdicts, worst
 
 MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
 PARTS: Final = {"train": "training", "test": "held-out"}
-QUALITY: Final = {name: (name, METRICS[name].meaning) for name in ("accuracy", "DFP", "DFN", "DP", "DEO")}
-"""Columns of a comparison, and what they mean."""
 _COLOURS: Final = {None: "plain", "missed": "missed", "contradicted": "missed", "met": "open", "shown": "met"}
 """Class of the answer for each state: green only if the constraints are shown for new people."""
 
@@ -99,77 +94,3 @@ def _accuracy(record: RunRecord) -> Markup:
         "p",
         f"Accuracy on the {PARTS[part]} rows: {100 * value:.1f}{spread} %. Training took {rounds} rounds and {sent}.",
     )
-
-
-def comparison(records: Sequence[RunRecord]) -> Markup:
-    """Compare several runs; one without a constraint shows what the constraint costs."""
-    columns = ["run", *(name for name, _ in QUALITY.values()), "rounds", "bytes"]
-    rows = [[record.name, *(_quality(record, key) for key in QUALITY), *_price(record)] for record in records]
-    meaning = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in QUALITY.values())
-    shown = PARTS[part_shown(records[0])]
-    said = [
-        tag("li", tag("a", record.name, href=f"#run-{place}"), ": ", in_short(record.result, record.constrained))
-        for place, record in enumerate(records)
-    ]
-    return section(
-        "runs",
-        "Comparison of runs",
-        tag("ul", *said),
-        _plane(records),
-        table(columns, rows, caption=f"on {shown} rows, ± standard error", numbers=range(1, len(columns))),
-        tag("dl", meaning),
-    )
-
-
-def _plane(records: Sequence[RunRecord]) -> Markup:
-    """Plot accuracy against the gap; runs under different bounds form a frontier."""
-    gap, points = _gap_of(records), {}
-    for record in records:
-        quality = record.result["quality"][part_shown(record)]
-        if gap in quality:
-            points[record.name] = (quality[gap], 100 * quality["accuracy"])
-    if not points:
-        return Markup("")
-    asked = {
-        record.name: held[0]["asked"]
-        for record in records
-        if record.name in points and (held := record.result.get("constraints", {}).get("train"))
-    }
-    names = sorted(asked, key=lambda name: -asked[name]) if len(set(asked.values())) > 2 else []
-    best = max(names, key=lambda name: _balance(*points[name]), default=None)
-    words = "What fairness costs"
-    if best is not None:
-        words += f"; {best} (ringed) has the best balance of accuracy and 1 − gap on these rows"
-    labels = {"x_label": LABELS.get(gap, gap), "y_label": "accuracy, %"}
-    return plane_chart(words, points, **labels, y_least=2.0, joined_names=names, chosen=best)
-
-
-def _balance(gap: float, percent: float) -> float:
-    """Return the harmonic mean of accuracy and 1 − gap, the papers' HM."""
-    accuracy, fairness = percent / 100, max(1.0 - gap, 0.0)
-    return 2 * accuracy * fairness / (accuracy + fairness)
-
-
-def _gap_of(records: Sequence[RunRecord]) -> str:
-    """Return the metric that the constraints bound."""
-    for record in records:
-        for one in record.result.get("constraints", {}).get("train", []):
-            measure = one["measure"]
-            if measure == "positive":
-                return "DP"
-            if measure == "error":
-                return "equalized_odds" if one["constraint"] == "equalized-odds" else "DFN"
-    return "DEO"
-
-
-def _quality(record: RunRecord, key: str) -> Any:
-    part = part_shown(record)
-    value = record.result["quality"][part].get(key)
-    if value is None:
-        return ("–", "")
-    error = record.result.get("standard_errors", {}).get(part, {}).get(key)
-    return (f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}"), value)
-
-
-def _price(record: RunRecord) -> list[Any]:
-    return [record.result["certificate"]["rounds"], (decimal(record.result["bytes"]), record.result["bytes"])]

@@ -1,5 +1,44 @@
-// Sorting and hovering; without it the page says the same.
+// Tabs, sorting and hovering; without it the page says the same.
 "use strict";
+const tabs = [...document.querySelectorAll("nav a")];
+if (tabs.length) {
+  const list = document.querySelector("nav ul");
+  const panels = tabs.map((tab) => document.querySelector(tab.hash).closest("section"));
+  const choose = (chosen, focus) => {
+    tabs.forEach((tab, place) => {
+      tab.setAttribute("aria-selected", place === chosen);
+      tab.tabIndex = place === chosen ? 0 : -1;
+      panels[place].hidden = place !== chosen;
+    });
+    if (focus) tabs[chosen].focus();
+  };
+  list.setAttribute("role", "tablist");
+  list.setAttribute("aria-label", "Runs");
+  list.parentNode.removeAttribute("aria-label");
+  list.parentNode.setAttribute("role", "presentation");
+  tabs.forEach((tab, place) => {
+    tab.parentNode.setAttribute("role", "presentation");
+    tab.setAttribute("role", "tab");
+    tab.id = `tab-${place}`;
+    panels[place].id = `panel-${place}`;
+    tab.setAttribute("aria-controls", panels[place].id);
+    panels[place].setAttribute("role", "tabpanel");
+    panels[place].setAttribute("aria-labelledby", tab.id);
+    tab.addEventListener("click", (event) => {
+      event.preventDefault();
+      history.replaceState(null, "", tab.hash);
+      choose(place);
+    });
+    tab.addEventListener("keydown", (event) => {
+      const last = tabs.length - 1;
+      const to = { ArrowRight: place === last ? 0 : place + 1, ArrowLeft: place === 0 ? last : place - 1, Home: 0, End: last, " ": place }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      choose(to, true);
+    });
+  });
+  choose(Math.max(0, tabs.findIndex((tab) => tab.hash === location.hash)));
+}
 for (const table of document.querySelectorAll("table.sortable")) {
   table.querySelectorAll("thead th").forEach((heading, place) => {
     const button = document.createElement("button");

@@ -1,18 +1,20 @@
-"""Show the communication: a diagram of the parties, bytes, and what each kind of message reveals."""
+"""Show the communication: bytes on each link, and what each kind of message reveals."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Final
+
 import pandas as pd
 from rich.filesize import decimal
 
 from evenhand.protocol.roles import SERVER
-from evenhand.report.page.charts import WIDTH
-from evenhand.report.page.markup import Markup, details, section, table, tag, void
+from evenhand.report.page.bars import Bar, bar_chart
+from evenhand.report.page.markup import Markup, details, section, table, tag
 from evenhand.report.record import RunRecord
 from evenhand.solvers.announcing import schemas
 
-_ROW = 56
+MOST_LINKS: Final = 16
+"""Links drawn."""
 
 
 def exchange(record: RunRecord, identifier: str) -> Markup:
@@ -20,7 +22,6 @@ def exchange(record: RunRecord, identifier: str) -> Markup:
     if traffic.empty:
         return Markup("")
     links = traffic.groupby(["sender", "receiver"], sort=False)[["messages", "nbytes"]].sum()
-    others = [name for name in dict.fromkeys([*traffic["sender"], *traffic["receiver"]]) if name != SERVER]
     direct = int(links.loc[[SERVER not in link for link in links.index], "nbytes"].sum())
     aside = f" Parties sent each other {decimal(direct)} directly." if direct else ""
     sent = links.sum()
@@ -29,72 +30,23 @@ def exchange(record: RunRecord, identifier: str) -> Markup:
         identifier,
         "Communication",
         tag("p", total + aside),
-        _diagram(others, links),
-        _kinds(traffic),
+        _amounts(links),
         details("All links", _links(links)),
+        details("Each kind of message, and what it reveals", _kinds(traffic)),
         level=3,
     )
 
 
-def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
-    """Draw the server on the left and the others on the right; line width is the logarithm of the bytes."""
-    height = _ROW * len(others) + 20
-    left, right = 110, WIDTH - 170
-    drawn = [
-        void("rect", klass="box", x=4, y=10, width=left - 4, height=height - 20, rx=6),
-        tag("text", SERVER, x=(left + 4) / 2, y=height / 2 + 4, text_anchor="middle"),
+def _amounts(links: pd.DataFrame) -> Markup:
+    """Draw the bytes of each link, the largest first."""
+    largest = links.sort_values("nbytes", ascending=False, kind="stable")[:MOST_LINKS]
+    rows = [
+        Bar(f"{sender} → {receiver}", float(nbytes), decimal(int(nbytes)))
+        for (sender, receiver), _, nbytes in largest.itertuples(name=None)
     ]
-    most = float(links["nbytes"].max()) or 1.0
-    for place, name in enumerate(others):
-        y = 10 + _ROW * place + _ROW / 2
-        for back, link in ((False, (SERVER, name)), (True, (name, SERVER))):
-            sent = int(links["nbytes"].get(link, 0))
-            if not sent:
-                continue
-            at, thick = y + (4 if back else -6), 1 + 6 * np.log1p(sent) / np.log1p(most)
-            tip = f"{link[0]} to {link[1]}: {links['messages'][link]:,} messages, {decimal(sent)}"
-            drawn += [
-                tag(
-                    "line",
-                    tag("title", tip),
-                    klass="flow back" if back else "flow",
-                    x1=left + 4,
-                    x2=right - 4,
-                    y1=at,
-                    y2=at,
-                    stroke_width=round(thick, 1),
-                    data_tip=tip,
-                ),
-                tag(
-                    "text",
-                    f"{'← ' if back else ''}{decimal(sent)}{'' if back else ' →'}",
-                    klass="tick",
-                    x=left + 16 if back else right - 12,
-                    y=at + (15 if back else -7),
-                    text_anchor="start" if back else "end",
-                ),
-            ]
-        drawn += [
-            void("rect", klass="box", x=right, y=y - 12, width=WIDTH - right - 4, height=24, rx=6),
-            tag(
-                "text",
-                name if len(name) <= 22 else f"{name[:21]}…",
-                x=(right + WIDTH) / 2 - 2,
-                y=y + 4,
-                text_anchor="middle",
-            ),
-        ]
-    words = f"Bytes between the server and {len(others)} participants"
-    svg = tag(
-        "svg",
-        *drawn,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="img",
-        aria_label=words,
-        klass="chart",
-    )
-    return tag("figure", tag("figcaption", f"{words}; thicker lines carry more"), svg)
+    more = len(links) - len(rows)
+    words = f"Bytes on each link{f'; {more} smaller ones are in the table' if more else ''}"
+    return bar_chart(words, rows, float(links["nbytes"].max()))
 
 
 def _kinds(traffic: pd.DataFrame) -> Markup:

@@ -75,5 +75,10 @@ def _cell(cell: Any, kind: str | None, place: int) -> Markup:
     return tag("td", shown, klass=kind, data_sort=key)
 
 
+def definitions(entries: Mapping[str, Any]) -> Markup:
+    """Return names with what they mean or hold."""
+    return tag("dl", joined(joined([tag("dt", name), tag("dd", words)]) for name, words in entries.items()))
+
+
 def details(summary: str, *content: Any) -> Markup:
     return tag("details", tag("summary", summary), *content)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from evenhand.metrics.performance import PERFORMANCE, wilson
 from evenhand.report.page.answers import PARTS, part_shown
-from evenhand.report.page.charts import Interval, interval_chart, line_chart, number
-from evenhand.report.page.markup import Markup, joined, section, table, tag
+from evenhand.report.page.calibration import calibration
+from evenhand.report.page.charts import Interval, interval_chart
+from evenhand.report.page.markup import Markup, definitions, details, joined, section, table, tag
 from evenhand.report.record import RunRecord
 
 Counts = Mapping[str, Any]
@@ -49,13 +48,12 @@ def performance(record: RunRecord, identifier: str) -> Markup:
     names = ["everybody", *(f"{one['attribute']} {one['group']}" for one in found[1:])]
     columns = ["metric", *(f"{name} ({one['rows']:,})" for name, one in zip(names, found, strict=True))]
     rows = [[name, *(_estimate(one["metrics"][name]) for one in found)] for name in PERFORMANCE]
-    meaning = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in PERFORMANCE.items())
     return section(
         identifier,
         f"Ranking and decisions on {PARTS[part]} rows",
         tag("p", cut_sentence(record.result)),
         table(columns, rows, caption="Values with 95 % intervals", numbers=range(1, len(columns))),
-        tag("details", tag("summary", "What these mean"), tag("dl", meaning)),
+        details("What these mean", definitions(PERFORMANCE)),
         level=3,
     )
 
@@ -112,7 +110,7 @@ def people(record: RunRecord, identifier: str) -> Markup:
         tag("div", *drawn, klass="pair"),
         _confusion(groups, record.result.get("labels", {})),
         joined(
-            _calibration(_of(groups, attribute), attribute)
+            calibration(_of(groups, attribute), attribute)
             for attribute in attributes
             # Between organisations the score distribution is not shared.
             if all("calibration" in one for one in _of(groups, attribute))
@@ -145,28 +143,3 @@ def _confusion(groups: list[Counts], labels: Mapping[str, Any]) -> Markup:
         for one in groups
     ]
     return table(columns, rows, caption="Confusion matrix by group", numbers=range(1, 6))
-
-
-def _calibration(groups: list[Counts], attribute: str) -> Markup:
-    """Plot the share of positives against the predicted probability."""
-    middles = (np.arange(10) + 0.5) / 10
-    lines = {}
-    for one in groups[:6]:
-        shares = [positives / rows if rows else np.nan for rows, positives, _ in one["calibration"]]
-        lines[str(one["group"])] = shares
-    chart = line_chart(
-        f"Calibration by {attribute}; dotted: perfect calibration",
-        list(middles),
-        lines,
-        x_label="predicted probability",
-        y_label="share of positives",
-        diagonal=True,
-    )
-    few = [
-        f"{one['group']} at {number(float(middle))}"
-        for one in groups
-        for middle, (rows, _, _) in zip(middles, one["calibration"], strict=True)
-        if 0 < rows < 20
-    ]
-    note = f"Fewer than 20 rows, so unreliable: {', '.join(few[:12])}{' …' if len(few) > 12 else ''}."
-    return joined([chart, tag("p", note, klass="soft") if few else ""])

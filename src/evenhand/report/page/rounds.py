@@ -29,11 +29,12 @@ def rounds(record: RunRecord, identifier: str) -> Markup:
     if values:
         found = verdicts(record.result)
         gaps, asked = all(one.is_gap for one in found), {one.train["asked"] for one in found}
-        marks = {}
+        words, marks = "Constraint values", []
         if len(asked) == 1:
             (limit,) = asked
-            marks = {f"{limit:g}": limit, **({f"−{limit:g}": -limit} if gaps else {})}
-        drawn.append(line_chart("Constraint values", at, values, y_label="gap" if gaps else "value", marks=marks))
+            marks = [-limit, limit] if gaps else [limit]
+            words += f"; dotted: the bound {'±' if gaps else ''}{limit:g}"
+        drawn.append(line_chart(words, at, values, y_label="gap" if gaps else "value", marks=marks))
     multipliers = _net_multipliers(history, [*values])
     if multipliers:
         drawn.append(

@@ -8,14 +8,14 @@ from typing import Final, TypeAlias
 from evenhand.report.page.exchange import exchange
 from evenhand.report.page.leaks import leaks
 from evenhand.report.page.markup import Markup
-from evenhand.report.page.particulars import card, particulars, weights
+from evenhand.report.page.particulars import particulars, weights
 from evenhand.report.page.people import people, performance
 from evenhand.report.page.rounds import rounds
 from evenhand.report.record import RunRecord, Target
 
 Section: TypeAlias = Callable[[RunRecord, str], Markup]
 """From a run and the identifier of its heading to the section."""
-_ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, weights, particulars, card)
+_ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, weights, particulars)
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
     "binary": (performance, people, *_ABOUT_THE_RUN),
     "classes": _ABOUT_THE_RUN,

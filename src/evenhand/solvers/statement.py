@@ -1,0 +1,73 @@
+"""State in one line what messages of a run disclose, and to which participants, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from evenhand.protocol.job import Job
+from evenhand.protocol.terms import Part
+from evenhand.solvers.registry import find
+
+MORE: Final = "To list every message: evenhand audit --plan JOB"
+
+
+def disclosure(job: Job, participants: Mapping[str, Part], *, noisy: bool = False) -> str:
+    """Return what the job's protection leaves to be read, by participant.
+
+    Parameters
+    ----------
+    job
+        With its solver and its protection named, as terms hold it.
+    noisy
+        Whether clients add noise to what they send.
+    """
+    level = "none" if job.protection == "auto" else job.protection
+    if "client" in participants.values():
+        said = _of_clients(level, noisy)
+    else:
+        said = _of_parties(job, level, [name for name, part in participants.items() if part == "passive"])
+    return f"Protection {level}: {said}. {MORE}"
+
+
+def _of_clients(level: str, noisy: bool) -> str:
+    noise = ", with the noise that clients add" if noisy else ""
+    if level == "masked":
+        return f"the server reads sums over clients only{noise}. Clients read the shared model, and no other's messages"
+    return (
+        f"the server reads every client's own updates{noise}; those of a client with few rows can tell about single "
+        "rows. Clients read the shared model, and no other's messages"
+    )
+
+
+def _of_parties(job: Job, level: str, passive: list[str]) -> str:
+    if not passive:
+        return "all parties hold the labels, and the server reads their scores"
+    who, what = _listed(passive), "the label of each row"
+    if any(one.compares_groups for one in job.constraints):
+        what += " and its group"
+    if level in ("dealer", "encrypted"):
+        told = f"{who} read shares that look random, not labels or groups"
+        if job.weights == "party":
+            told += "; their own weights at the end tell what any model tells"
+    elif job.label_privacy is not None:
+        told = f"{who} can work out randomised labels, and the true ones only as far as those tell them"
+    else:
+        told = f"{who} can work out {what}"
+    if level != "none":
+        return f"{told}; the server reads sums over {who} only, which tell it a part of their columns"
+    return f"{told}; {_of_scores(job.solver)}"
+
+
+def _of_scores(solver: str) -> str:
+    kinds = {one.kind for one in find("vertical", solver).vocabulary}
+    if "masked-scores" in kinds:
+        return "parties with labels read sums of all parties' scores"
+    if "leaves" in kinds:
+        return "the server reads the leaf of each row in every party's trees"
+    return "the server reads every party's scores, which tell it which rows are alike"
+
+
+def _listed(names: list[str]) -> str:
+    shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more parties"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
