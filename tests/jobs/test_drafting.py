@@ -190,7 +190,8 @@ def test_clients_merge_groups_by_name(tmp_path: Path) -> None:
     for name in ("north", "south"):
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
         found.append(DraftTable.look(tmp_path / f"{name}.csv"))
-    text = draft_text(complete_draft(draft_job(found, sensitive=["age", "ward"])), tmp_path)
-    assert 'merge = { ward = { other = ["isles"' in text
+    text, job = written(complete_draft(draft_job(found, sensitive=["age", "ward"])), tmp_path)
+    assert job.job.split == "horizontal"
+    assert 'merge = { ward = { other = ["a", "isles"] } }' in text
     assert "bands = { age = [30, 60] }" in text
     assert text.index("bands") < text.index("[[client]]")

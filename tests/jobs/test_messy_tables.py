@@ -13,7 +13,9 @@ from evenhand import VerticalClassifier
 from evenhand.data.tables.grouping import Grouping
 from evenhand.data.tables.readers import TableSource, read_table
 from evenhand.errors import ColumnWarning, DataError, InputError, JobError
-from evenhand.jobs.new_rows import score_new_parties
+from evenhand.jobs.horizontal.file import parse_horizontal
+from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 from evenhand.jobs.parsing import read_toml
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -127,3 +129,70 @@ def test_one_table_is_no_federation() -> None:
     table = pd.DataFrame({"a": [0.0, 1.0], "b": [1.0, 0.0]})
     with pytest.raises(DataError, match=r"X is one table; give one for each party.*SplitTableClassifier"):
         VerticalClassifier().fit(table, [0, 1])
+
+
+# -- clients
+
+CLIENTS = ("ghent", "lyon")
+
+
+def horizontal_job(**data: Any) -> dict[str, Any]:
+    groups = {
+        "sensitive": ["age", "region"],
+        "bands": {"age": [30, 60]},
+        "merge": {"region": {"south and isles": ["south", "isles"]}},
+        "incomplete": "drop",
+        "duplicates": "first",
+        "columns": ["first", "second"],
+    }
+    return {
+        "job": {"split": "horizontal", "max_rounds": 3},
+        "data": {"label": {"column": "default", "positive": "yes"}, "id": "id", **groups, **data},
+        "client": [{"name": name, "table": f"{name}.csv"} for name in CLIENTS],
+    }
+
+
+def run_clients(folder: Path, **data: Any) -> Any:
+    """Two clients; only the first has people of the isles, a missing label and a duplicate id."""
+    write_tables(folder)
+    bank = pd.read_csv(folder / "bank.csv").assign(second=pd.read_csv(folder / "shop.csv")["spent"].iloc[:ROWS])
+    parts = bank.iloc[: ROWS // 2], bank.iloc[ROWS // 2 :]
+    pd.concat([parts[0], parts[0].iloc[[7]].assign(first=1e6)]).to_csv(folder / "ghent.csv", index=False)
+    parts[1].to_csv(folder / "lyon.csv", index=False)
+    return run_horizontal_job(parse_horizontal(horizontal_job(**data), "job.toml"), folder, folder / "run")
+
+
+def test_clients_have_bands_merged_groups_duplicates_and_dropped_rows(tmp_path: Path) -> None:
+    with pytest.warns(ColumnWarning, match=r"client 'ghent': 3 of 300 rows are dropped: 2 without default, 1 without"):
+        found = run_clients(tmp_path)
+    groups = {(one["attribute"], one["group"]) for one in found.result["groups"]["train"]}
+    assert groups == {
+        *(("age", one) for one in ("under 30", "30 to under 60", "60 and over")),
+        *(("region", one) for one in ("north", "south and isles")),
+    }
+    scored = score_new_clients(found.folder, tables={"new": tmp_path / "ghent.csv"}, base=tmp_path)
+    assert len(scored.scores) == 300
+    assert scored.measured is not None
+    assert {one["group"] for one in scored.measured["groups"]["scored"]} == {group for _, group in groups}
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "said"),
+    [
+        ({"merge": {"region": "under 50"}}, JobError, "key data.merge.region is 'under 50'.*name the groups: merge ="),
+        ({"merge": {"first": {"a": ["b"]}}}, JobError, r"\[data\]: merge names 'first', which sensitive does not list"),
+        ({"bands": {"age": [60, 30]}}, JobError, r"\[data\]: bands.age is \[60.*give rising numbers"),
+        ({"bands": {"region": [1]}}, DataError, "client 'ghent': bands.region: the column holds 'isles'"),
+        ({"incomplete": "refuse"}, DataError, "client 'ghent': label column 'default' has 2 missing values"),
+        ({"duplicates": "refuse"}, DataError, "client 'ghent': .*1 values of 'id' occur more than once"),
+        ({"id": None}, JobError, "key data.duplicates is 'first', but data.id names no column"),
+        ({"types": {"frist": "number"}}, JobError, "types names 'frist', but columns does not list it"),
+        ({"numbers": {"frist": "standard"}}, DataError, "data.numbers names 'frist', which is not a column"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::evenhand.errors.ColumnWarning")
+def test_wrong_keys_of_clients_are_refused_by_name(
+    data: Any, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=said):
+        run_clients(tmp_path, **data)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import column_or_1d
 from evenhand.arrays import Array
 from evenhand.constraints import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
 from evenhand.estimators.tables import in_pandas
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, UpdateNoise
@@ -245,6 +246,10 @@ class ClientPool:
     def _client(self, name: str, update_noise: UpdateNoise | None) -> Steps[ClientData]:
         """Run a client's steps up to its encoded rows."""
         inside = self._inputs.clients == name
+        X, sensitive = self._inputs.X, self._inputs.sensitive
+        if sensitive is not None and isinstance(X, pd.DataFrame):
+            columns = ((str(one), X.iloc[:, place][inside]) for place, one in enumerate(X.columns))
+            tell(f"client {name!r}", twins(columns, groups_frame(take(sensitive, inside), int(inside.sum()))))
         if self._agrees:
             shared = yield from agree_on_encoder(name, self._learn(name, inside), self._inputs.X[inside])
             self.encoder = shared if self.encoder is None else self.encoder

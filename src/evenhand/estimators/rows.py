@@ -11,6 +11,7 @@ import pandas as pd
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
 from evenhand.estimators.tables import Beside, align_all, encode, in_words_of_fit, take_rows
 from evenhand.jobs.tables import tell
@@ -141,5 +142,8 @@ class HolderRows(FrameRows):
                 check_weights(self._job, people, len(numbers))
             # Draw the same responses for the same rows in every fit.
             key = AnswerKey.from_seed(self._seed, self.table.index if isinstance(self.table, pd.DataFrame) else None)
+            if groups is not None and isinstance(self.table, pd.DataFrame):
+                columns = ((str(name), self.table.iloc[:, place]) for place, name in enumerate(self.table.columns))
+                tell(self.name, twins(columns, groups))
             self._held = HeldLabels(LabelledRows(numbers, groups, sample_weight=people), key)
         return self._held

@@ -11,7 +11,6 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.grouping import Grouping
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
 from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
@@ -19,9 +18,9 @@ from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
+from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.horizontal.runs import scorer
 from evenhand.jobs.quality import QualityRows, quality, scored
-from evenhand.jobs.schema import located
 from evenhand.jobs.tables import Classes, hold_out, labels_of, naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.runs import align_parties
@@ -59,7 +58,7 @@ def measured(
     """Return the quality of scores on the rows with a label, and remarks about it."""
     if beside is None:
         return None, []
-    known = beside[beside[label].notna()]
+    known = beside[beside.notna().all(axis=1)]
     names = labels_of(labels)
     said = names.classes if isinstance(names, Classes) else names
     if strange := known[label][~known[label].isin(list(said))].unique().tolist():
@@ -77,7 +76,8 @@ def measured(
         found = quality({SCORED: rows}, {SCORED: there.to_numpy()}, cut=cut)
     except DataError as error:
         return None, [f"the tables have labels, but nothing is measured: {error}"]
-    return found, [] if len(there) == len(scores) else [f"{len(there):,} of {len(scores):,} rows scored have a label"]
+    what = "a label" if groups.shape[1] == 0 else "a label and all groups"
+    return found, [] if len(there) == len(scores) else [f"{len(there):,} of {len(scores):,} rows scored have {what}"]
 
 
 def file_in_place(source: TableSource, table: Path | None) -> TableSource:
@@ -145,8 +145,8 @@ def score_new_parties(
     source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
     beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
     if beside is not None and set(holder.sensitive) <= set(beside.columns):
-        grouping, known = Grouping(holder.bands, holder.merge), _training_groups(folder.result)
-        beside = beside[[holder.label.column]].join(grouping.groups(beside[list(holder.sensitive)], known))
+        known = _training_groups(folder.result)
+        beside = beside[[holder.label.column]].join(holder.grouping.groups(beside[list(holder.sensitive)], known))
     quality, more = measured(table, beside, holder.label.column, labels, folder.cut)
     return NewRows(table, [*remarks, *more], quality)
 
@@ -292,9 +292,11 @@ def score_new_clients(
         parts[section.name] = scored(scores, result, frame.index)
         if of_run:
             parts[section.name]["held_out"] = client_test_rows(frame.index, section.name, job)
-        found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
+        found = read_beside(client_source(section, job.data, base), job.data.label.column, job.data.sensitive)
         if found is not None:
-            beside[section.name] = found
+            names = [name for name in job.data.sensitive if name in found.columns]
+            groups = job.data.grouping.groups(found[names], trained={})
+            beside[section.name] = found[[job.data.label.column]].join(groups)
     table = pd.concat(parts, names=["client", job.data.id or "row"])
     known = pd.concat(beside) if beside else None
     quality, more = measured(table, known, job.data.label.column, labels, folder.cut)

@@ -12,7 +12,8 @@ from pydantic_core import PydanticCustomError
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
-from evenhand.data.tables.raw import TypeName
+from evenhand.data.tables.grouping import Grouping
+from evenhand.data.tables.raw import Duplicates, TypeName
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under
@@ -134,6 +135,44 @@ class EncodedSection(Strict):
     def to_rules(self, auto_numbers: NumbersRule = "standard") -> Rules:
         """Return the rules of encoding, given what ``numbers = "auto"`` is."""
         return Rules(self.missing, self.max_levels, self.numbers, auto_numbers)
+
+
+class GroupedSection(Strict):
+    """Keys of a section that say which rows count, and how sensitive columns become groups."""
+
+    bands: dict[str, list[float]] = key(
+        "Sensitive columns of numbers, each with the numbers at which a new band begins.", {"age": [30, 60]}, {}
+    )
+    merge: dict[str, str | dict[str, list[str]]] = key(
+        'Sensitive columns in which groups are merged: `"under 50"` merges all with fewer rows into `other`, and the '
+        "next smallest while that has fewer; a table names the groups. Across clients groups are merged by name.",
+        {"region": "under 50"},
+        {},
+    )
+    incomplete: Literal["refuse", "drop"] = key(
+        "Rows without label or group: an error, or dropped and counted. Other parties of a vertical job have these "
+        'rows too, so `drop` needs `ids = "inner"` there.',
+        "drop",
+        "refuse",
+    )
+    duplicates: Duplicates = key(
+        "Rows with the same id: an error, the first or last of them, or one row with the sum of each number and the "
+        "first of other values.",
+        "sum",
+        "refuse",
+    )
+
+    @property
+    def grouping(self) -> Grouping:
+        return Grouping(self.bands, self.merge)
+
+
+def check_grouped(section: GroupedSection, sensitive: list[str]) -> None:
+    """Refuse bands and merged groups of columns that are not sensitive, and rules that cannot be meant."""
+    for name in ("bands", "merge"):
+        if strange := [column for column in getattr(section, name) if column not in sensitive]:
+            raise JobError(f"{name} names {strange[0]!r}, which sensitive does not list; add it there, or remove it")
+    _ = section.grouping
 
 
 class CostsSection(Strict):
@@ -316,6 +355,7 @@ def located(
     id: str | None = None,
     first_index: Any = 1,
     types: Mapping[str, TypeName] | None = None,
+    duplicates: Duplicates = "refuse",
 ) -> TableSource:
     """Return the location of a table; paths, also of SQLite files, are relative to the job file's folder."""
     table, database = None, section.database
@@ -334,6 +374,7 @@ def located(
         delimiter=section.delimiter,
         decimal=section.decimal,
         types=types or {},
+        duplicates=duplicates,
     )
 
 

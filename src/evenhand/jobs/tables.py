@@ -34,6 +34,19 @@ def tell(owner: str, remarks: Iterable[str]) -> None:
         warnings.warn(f"{owner}: {remark}", ColumnWarning, stacklevel=3)
 
 
+def complete_rows(table: pd.DataFrame, needed: Sequence[str], owner: str) -> Booleans:
+    """Return which rows have a label and groups; warn of how many have not, and refuse to drop all."""
+    known = table[[name for name in needed if name in table.columns]].notna()
+    whole: Booleans = known.all(axis=1).to_numpy()
+    if not whole.all():
+        lacking = ", ".join(f"{int((~has).sum()):,} without {name}" for name, has in known.items() if not has.all())
+        said = f"{int((~whole).sum()):,} of {len(whole):,} rows are dropped: {lacking}"
+        if not whole.any():
+            raise DataError(f"{owner}: {said}; none is left")
+        warnings.warn(f"{owner}: {said}", ColumnWarning, stacklevel=3)
+    return whole
+
+
 def not_used(sizes: Mapping[str, int], used: int, what: str) -> list[str]:
     """Return a remark on how many of each party's rows are not used, if there are any."""
     lacking = [f"{rows - used:,} of {name}'s {rows:,} rows" for name, rows in sizes.items() if rows > used]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -15,7 +15,7 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.columns import DEFAULT_RULES, Rules
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import read_libsvm
-from evenhand.data.tables.numerals import Decimal
+from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.raw import (
     index_by,
@@ -70,6 +70,10 @@ class PartyTable(Protocol):
         """Encode all rows with an encoder fitted before."""
         ...
 
+    def feature_columns(self) -> Iterator[tuple[str, pd.Series]]:
+        """Yield name and values of each feature; numbered columns have none."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class FrameTable:
@@ -105,6 +109,9 @@ class FrameTable:
 
     def transform(self, encoder: PartyEncoder) -> Matrix:
         return encoder.transform(self.known)
+
+    def feature_columns(self) -> Iterator[tuple[str, pd.Series]]:
+        return ((name, self.known[name]) for name in self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +154,14 @@ class StreamedTable:
         reading: dict[str, Any] = {"types": self.source.types, "decimal": self.source.decimal}
         return transform_parquet(str(self.source.table), encoder, id=self.id, rows=self.known.index, **reading)[1]
 
+    def feature_columns(self) -> Iterator[tuple[str, pd.Series]]:
+        for name in self.features:
+            frame = read_table(replace(self.source, columns=[name]))
+            if name in self.guessed:
+                values = read_numbers(frame[name], self.guessed[name]).values
+                frame = frame.assign(**{name: pd.Series(values, frame.index)})
+            yield name, frame[name].reindex(self.known.index)
+
 
 @dataclass(frozen=True, eq=False)
 class SparseTable:
@@ -177,6 +192,9 @@ class SparseTable:
 
     def transform(self, encoder: PartyEncoder) -> Matrix:
         return encoder.transform(self.matrix)
+
+    def feature_columns(self) -> Iterator[tuple[str, pd.Series]]:
+        return iter(())
 
 
 def open_table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainValidator
 
@@ -18,6 +18,7 @@ from evenhand.jobs.parsing import every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
+    GroupedSection,
     LabelSection,
     ModelTable,
     TableSection,
@@ -25,12 +26,13 @@ from evenhand.jobs.schema import (
     as_plain,
     check_clock,
     check_columns,
+    check_grouped,
     check_names,
     located,
     to_model,
 )
 from evenhand.models.kinds import ModelKind
-from evenhand.printing import quoted
+from evenhand.printing import quoted, toml_key
 from evenhand.privacy.accounting import NoGuaranteeError, privacy_statement
 from evenhand.privacy.mechanism import described
 from evenhand.protocol.job import Job
@@ -38,6 +40,8 @@ from evenhand.protocol.roles import SERVER
 from evenhand.solvers.registry import HORIZONTAL, check_job, choose_solver, stopping
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, LEARNED_LABELS
 
+# Keys that jobs on pictures do not take: they have no features in tables, and a picture for every row.
+_OF_FEATURES: Final = ("columns", "types", "missing", "max_levels", "encoder", "scale", "duplicates", "incomplete")
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
 
@@ -84,7 +88,7 @@ class HorizontalJobSection(TrainingSection):
     )
 
 
-class DataSection(EncodedSection):
+class DataSection(EncodedSection, GroupedSection):
     """`[data]`: the columns that every client's table has, and how they are encoded."""
 
     label: LabelSection
@@ -225,7 +229,20 @@ def _check(job: HorizontalJobFile) -> None:
 
 def check_agreed(job: HorizontalJobFile) -> None:
     """Refuse contradictory keys; no table is needed for this."""
-    every(lambda: check_columns(job.data), lambda: _check_training(job))
+    every(lambda: check_columns(job.data), lambda: _check_grouped(job.data), lambda: _check_training(job))
+
+
+def _check_grouped(data: DataSection) -> None:
+    with under("[data]"):
+        check_grouped(data, data.sensitive)
+    for name, rule in data.merge.items():
+        if isinstance(rule, str):
+            raise JobError(
+                f"key data.merge.{name} is {quoted(rule)}, but no client knows how many rows all have; name "
+                f'the groups: merge = {{ {toml_key(name)} = {{ other = ["...", "..."] }} }}'
+            )
+    if data.duplicates != "refuse" and data.id is None:
+        raise JobError(f"key data.duplicates is {data.duplicates!r}, but data.id names no column; add id")
 
 
 def _check_training(job: HorizontalJobFile) -> None:
@@ -283,9 +300,9 @@ def _check_images(job: HorizontalJobFile) -> None:
         raise JobError(f'job.model is {kind!r}, but clients have pictures; use model = "resnet18"')
     if (data.file is None) != (data.size is None):
         raise JobError("set data.file (column of file names) and data.size (size of the pictures) together")
-    if features := {"columns", "types", "missing", "max_levels", "encoder", "scale"} & data.model_fields_set:
+    if features := {*_OF_FEATURES} & data.model_fields_set:
         raise JobError(
-            f"key data.{min(features)} is for features in tables, but this job trains on pictures; remove it"
+            f"key data.{min(features)} is for tables without pictures, but this job trains on pictures; remove it"
         )
     if job.server.has_rows:
         raise JobError("[server] names a table, but with pictures the server has no rows; remove the table")

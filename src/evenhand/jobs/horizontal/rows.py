@@ -19,12 +19,14 @@ from evenhand.data.images import open_images
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable
 from evenhand.data.tables.raw import with_numbers
-from evenhand.data.tables.readers import is_csv, read_table
+from evenhand.data.tables.readers import TableSource, is_csv, read_table
+from evenhand.data.tables.suspicions import suspicions_in
+from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData, ModelStart
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile
 from evenhand.jobs.schema import TableSection, located
-from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, tell, two_labels
+from evenhand.jobs.tables import Classes, Labels, complete_rows, hold_out, label_column, naming, tell, two_labels
 from evenhand.models.pictures import Pictures
 from evenhand.printing import listed, quoted
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
@@ -86,7 +88,10 @@ class ClientTable:
 
     def open(self) -> None:
         """Read the table."""
-        self.frame = open_frame(self._section, self._job.data, self._base, self.owner)
+        data = self._job.data
+        self.frame = open_frame(self._section, data, self._base, self.owner)
+        if data.incomplete == "drop":
+            self.frame = self.frame[complete_rows(self.frame, [data.label.column, *data.sensitive], self.owner)]
 
     def take(self, columns: list[str]) -> None:
         """Select the feature columns, which must exist; convert text that holds numbers."""
@@ -136,13 +141,15 @@ class ClientTable:
         """Encode all rows, or open the pictures if there is no encoder; return the training rows."""
         data = self._job.data
         with naming(self.owner):
+            if (groups := sensitive_groups(self.frame, data)) is not None:
+                tell(self.owner, twins(((name, self.frame[name]) for name in self.columns), groups))
             if encoder is not None:
                 self.rows = encoded_rows(encoder, self.frame, labels, data, self.test, self._trees)
             else:
                 assert isinstance(self._section, ClientSection)
                 self.rows = EncodedRows(
                     labels.signs(self.frame[data.label.column]),
-                    groups_frame(self.frame[data.sensitive], len(self.frame)) if data.sensitive else None,
+                    sensitive_groups(self.frame, data),
                     features=client_pictures(self._section, self.frame, self._job, self._base),
                     test=self.test,
                 )
@@ -257,14 +264,21 @@ def open_frame(
 ) -> pd.DataFrame:
     """Return a client's table, with these columns only if they are given."""
     with naming(owner):
-        return read_table(replace(located(section, base, data.id, types=data.types), columns=columns))
+        return read_table(replace(table_source(section, data, base), columns=columns))
+
+
+def table_source(section: TableSection, data: DataSection, base: Path) -> TableSource:
+    """Return the location of a client's table, and how it is read."""
+    return located(section, base, data.id, types=data.types, duplicates=data.duplicates)
 
 
 def numbers_read(
     frame: pd.DataFrame, section: TableSection, columns: Sequence[str], data: DataSection, owner: str
 ) -> pd.DataFrame:
     """Return a client's table, with text features that hold numbers converted to numbers."""
-    return with_numbers(frame, columns, data.types, owner, typed=not is_csv(section.table))
+    frame = with_numbers(frame, columns, data.types, owner, typed=not is_csv(section.table))
+    tell(owner, (one.said for one in suspicions_in(frame, columns, data.types).values()))
+    return frame
 
 
 def client_pictures(client: ClientSection, frame: pd.DataFrame, job: HorizontalJobFile, base: Path) -> Pictures:
@@ -284,10 +298,17 @@ def encoded_rows(
     encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels | Classes, data: DataSection, test: Booleans, trees: bool
 ) -> EncodedRows:
     """Return a participant's rows in the form for training."""
-    sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
+    sensitive = sensitive_groups(frame, data)
     signs = labels.signs(frame[data.label.column])
     categorical = encoder.categorical if trees else None
     return EncodedRows(signs, sensitive, features=encoded(encoder, frame), test=test, categorical=categorical)
+
+
+def sensitive_groups(frame: pd.DataFrame, data: DataSection) -> pd.DataFrame | None:
+    """Return each row's groups; a client need not have all groups that are merged."""
+    if not data.sensitive:
+        return None
+    return groups_frame(data.grouping.groups(frame[data.sensitive], trained={}), len(frame))
 
 
 def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
@@ -304,6 +325,11 @@ def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> li
         columns = [str(name) for name in frames[first].columns if name not in left_out]
         if not columns:
             raise DataError(f"client {first!r}: no feature columns are left beside id, label and sensitive ones")
+    for key in ("types", "missing", "numbers"):
+        given = getattr(data, key)
+        for name in given if isinstance(given, Mapping) else ():
+            if not any(name in frame.columns for frame in frames.values()):
+                raise DataError(f"data.{key} names {name!r}, which is not a column; there is {listed(frames[first])}")
     for name, frame in frames.items():
         with naming(f"client {name!r}"):
             _require([*columns, *beside], frame)

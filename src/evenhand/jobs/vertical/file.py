@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,20 +9,20 @@ from typing import Any, Literal
 from pydantic import Field
 
 from evenhand.data.tables.columns import NumbersRule, Rules
-from evenhand.data.tables.grouping import Grouping
-from evenhand.data.tables.raw import Duplicates
 from evenhand.data.tables.readers import TableSource, is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
+    GroupedSection,
     LabelSection,
     ModelTable,
     TableSection,
     TrainingSection,
     check_clock,
     check_columns,
+    check_grouped,
     check_names,
     located,
     to_model,
@@ -129,7 +128,7 @@ class HeldLabelSection(LabelSection):
     )
 
 
-class PartySection(TableSection, EncodedSection):
+class PartySection(TableSection, EncodedSection, GroupedSection):
     """`[[party]]`: one party, its table and what it holds."""
 
     name: str = key("Name of the party, and of its folder in the run folder.", "bank")
@@ -145,27 +144,6 @@ class PartySection(TableSection, EncodedSection):
     )
     label: HeldLabelSection | None = None
     sensitive: list[str] = key("Columns that define groups; only beside the label.", ["sex"], [])
-    bands: dict[str, list[float]] = key(
-        "Sensitive columns of numbers, each with the numbers at which a new band begins.", {"age": [30, 60]}, {}
-    )
-    merge: dict[str, str | dict[str, list[str]]] = key(
-        'Sensitive columns in which groups are merged: `"under 50"` merges all with fewer rows into `other`; a table '
-        "names the groups.",
-        {"region": "under 50"},
-        {},
-    )
-    incomplete: Literal["refuse", "drop"] = key(
-        "Rows without label or group: an error, or dropped and counted. Other parties have these rows too, so `drop` "
-        'needs `ids = "inner"`.',
-        "drop",
-        "refuse",
-    )
-    duplicates: Duplicates = key(
-        "Rows with the same id: an error, the first or last of them, or one row with the sum of each number and the "
-        "first of other values.",
-        "sum",
-        "refuse",
-    )
     weight: str | None = key(
         "Column with the number of people that a row stands for; only beside the label.", "households", None
     )
@@ -223,11 +201,8 @@ def check_party(party: PartySection, where: str) -> None:
             "key label.classes: vertical jobs train two classes; train one class against the rest, or use a "
             "horizontal job"
         )
-    for name in ("bands", "merge"):
-        if strange := [column for column in getattr(party, name) if column not in party.sensitive]:
-            raise JobError(f"party {party.name!r}: {name} names {strange[0]!r}, which sensitive does not list")
     with under(f"party {party.name!r}"):
-        Grouping(party.bands, party.merge)
+        check_grouped(party, party.sensitive)
     if party.incomplete == "drop" and party.label is None:
         raise JobError(f'party {party.name!r}: incomplete = "drop" is for the party with the label; remove it')
     if party.weight is not None and party.label is None:
@@ -249,5 +224,4 @@ def check_training(job: Job, weighted: bool = False) -> None:
 
 def table_source(party: PartySection, base: Path) -> TableSource:
     """Return the location of a party's table; paths, also of SQLite files, are relative to the job file's folder."""
-    found = located(party, base, party.id, party.first_index, party.types)
-    return replace(found, duplicates=party.duplicates)
+    return located(party, base, party.id, party.first_index, party.types, party.duplicates)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +21,22 @@ from evenhand.constraints import Constraint, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.grouping import Grouping
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
-from evenhand.errors import ColumnWarning, DataError, JobError
+from evenhand.data.tables.twins import twins
+from evenhand.errors import DataError, JobError
 from evenhand.jobs.ledger import Ledger, Limits, data_name
 from evenhand.jobs.quality import QualityRows, check_measurable, measurable
-from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, parts_of, tell, two_labels
+from evenhand.jobs.tables import (
+    Classes,
+    Labels,
+    complete_rows,
+    hold_out,
+    label_column,
+    naming,
+    parts_of,
+    tell,
+    two_labels,
+)
 from evenhand.jobs.vertical.file import (
     PartySection,
     VerticalJobSection,
@@ -178,6 +187,9 @@ class TableRows:
                 self._section.to_rules(self.party, self._trained),
             )
         tell(self.owner, self.encoder.remarks)
+        if self.party.sensitive:
+            groups = self.party.grouping.groups(self.open().known[self.party.sensitive])
+            tell(self.owner, twins(self.open().feature_columns(), groups))
         # The raw table is released as soon as it is encoded.
         self.table = None
         return EncodedColumns(_training_rows(self.matrix, self.test), self.encoder.categorical)
@@ -260,16 +272,8 @@ def _check_named(party: PartySection, table: PartyTable) -> None:
 
 def _complete(party: PartySection, label: str, table: PartyTable) -> PartyTable:
     """Return the rows with a label and groups; say how many are dropped."""
-    needed = [name for name in (label, *party.sensitive) if name in table.known.columns]
-    whole = table.known[needed].notna().all(axis=1).to_numpy()
-    if whole.all():
-        return table
-    lacking = ", ".join(
-        f"{int(gone.sum()):,} without {name}" for name, gone in table.known[needed].isna().items() if gone.any()
-    )
-    said = f"{int((~whole).sum()):,} of {len(whole):,} rows are dropped: {lacking}"
-    warnings.warn(f"party {party.name!r}: {said}", ColumnWarning, stacklevel=3)
-    return table.taken(np.flatnonzero(whole))
+    whole = complete_rows(table.known, [label, *party.sensitive], f"party {party.name!r}")
+    return table if whole.all() else table.taken(np.flatnonzero(whole))
 
 
 def held_labels(
@@ -280,8 +284,7 @@ def held_labels(
     values = label_column(table.known, party.label, table.names)
     labels = two_labels([values], party.label)
     signs = labels.signs(values)
-    grouping = Grouping(party.bands, party.merge)
-    sensitive = grouping.groups(table.known[party.sensitive]) if party.sensitive else None
+    sensitive = party.grouping.groups(table.known[party.sensitive]) if party.sensitive else None
     if len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]
