@@ -16,6 +16,8 @@ from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import align_parties, load_vertical_tables, run_vertical_job
+from evenhand.report.page import make_page
+from evenhand.report.record import RunRecord
 
 ROWS = 80
 
@@ -94,6 +96,7 @@ def test_the_same_model_as_over_named_columns(small: SparseJob, tmp_path: Path) 
 
 def test_new_rows_are_scored(small: SparseJob, tmp_path: Path) -> None:
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
+    assert "bank: x0, x1" in make_page([RunRecord.read(finished.folder.path)])
     scores = score_new_parties(finished.folder).scores
     weights = np.concatenate([finished.run.models["bank"].weights[:15], finished.run.models["shop"].weights])
     expected = small.dense @ weights + finished.run.models["bank"].weights[15]

@@ -19,6 +19,8 @@ from evenhand.jobs.checking import check_job_file
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job
 from evenhand.jobs.new_rows import score_new_clients
+from evenhand.report.page import make_page
+from evenhand.report.record import RunRecord
 
 pytest.importorskip("torch")
 
@@ -89,6 +91,12 @@ def test_scores_of_new_rows_are_those_of_the_model(moods: tuple[PictureJob, Fini
     assert found.measured["quality"]["scored"]["accuracy"] == finished.result["quality"]["train"]["accuracy"]
     with pytest.raises(DataError, match="--job"):
         score_new_clients(finished.folder, tables={"new": job.folder / "north.csv"})
+
+
+def test_runs_of_pictures_have_a_page(moods: tuple[PictureJob, FinishedHorizontalRun]) -> None:
+    page = make_page([RunRecord.read(moods[1].folder.path)])
+    assert "ResNet-18 across 2 participants" in page
+    assert "one of calm, glad, sad" in page
 
 
 def test_two_classes_are_measured_as_those_of_tables_are(tmp_path: Path) -> None:

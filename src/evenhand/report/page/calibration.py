@@ -9,7 +9,7 @@ from evenhand.metrics.performance import wilson
 from evenhand.report.page.charts import Axis, dot, figure, frame, number, whisker
 from evenhand.report.page.markup import Markup, joined, tag, void
 
-_LEFT, _TOP, _BOTTOM, _SIDE = 70, 12, 46, 230
+_LEFT, _TOP, _BOTTOM, _SIDE = 48, 30, 46, 240
 MOST_GROUPS: Final = 12
 """Squares drawn; the table of counts has all groups."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from evenhand.report.page.markup import Markup, joined, tag, void
 
 WIDTH, HEIGHT = 420, 260
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 12, 46
+LEFT, RIGHT, TOP, BOTTOM = 62, 16, 30, 46
 MOST_POINTS = 300
 """Points in one line; more are thinned out evenly, keeping the first and the last."""
 LONGEST_BESIDE = 20
@@ -101,11 +101,12 @@ def interval_chart(title: str, rows: Sequence[Interval], *, x_label: str) -> Mar
     longest = max((len(row.name) for row in rows), default=0)
     above = longest > LONGEST_BESIDE
     step, left = (40, 16) if above else (26, max(90, 20 + 7 * longest))
-    height = TOP + step * len(rows) + BOTTOM
+    top = 8
+    height = top + step * len(rows) + BOTTOM
     x = Axis.over([[row.low, row.high] for row in rows], left, WIDTH - RIGHT, include=[0.0])
-    drawn = [grid(x, TOP, height - BOTTOM, x_label, most=4)]
+    drawn = [grid(x, top, height - BOTTOM, x_label, most=4)]
     for place, row in enumerate(rows):
-        y = TOP + step * place + (28 if above else step / 2)
+        y = top + step * place + (28 if above else step / 2)
         at = {"x": left, "y": y - 12} if above else {"x": left - 10, "y": y + 4, "text_anchor": "end"}
         drawn.append(tag("text", row.name, klass="name", **at))
         if row.value is None:
@@ -135,10 +136,7 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str) -> Markup:
             void("line", klass="grid", x1=x.start, x2=x.end, y1=at, y2=at),
             tag("text", number(tick), klass="tick", x=x.start - 6, y=at + 4, text_anchor="end"),
         ]
-    middle = (y.start + y.end) / 2
-    drawn.append(
-        tag("text", y_label, klass="axis", transform=f"translate(12 {middle}) rotate(-90)", text_anchor="middle")
-    )
+    drawn.append(tag("text", y_label, klass="axis", x=0, y=y.end - 16))
     return joined(drawn)
 
 
