@@ -149,6 +149,43 @@ def test_nearly_one_label_is_one_label(given: int, told: bool) -> None:
     assert all("rows the same label, yes" in line for line in found)
 
 
+def eight_groups() -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    """Draw rows of eight groups, nearly all of one label, with columns that say little."""
+    random, rows = np.random.default_rng(5), 1600
+    columns = random.standard_normal((rows, 4))
+    labels = np.where(0.2 * columns[:, 0] + random.logistic(size=rows) > -5.0, "yes", "no")
+    return columns, labels, pd.DataFrame({"place": np.arange(rows) // 2 % 8})
+
+
+EVERY_SOLVER = [("vertical", name) for name in VERTICAL] + [("horizontal", name) for name in HORIZONTAL]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("split", "solver"), EVERY_SOLVER)
+def test_nearly_one_label_is_told_of_every_solver_with_eight_groups(split: str, solver: str) -> None:
+    columns, labels, groups = eight_groups()
+    registered = {"vertical": VERTICAL, "horizontal": HORIZONTAL}[split][solver]
+    needs = "lightgbm" if (split, solver) == ("vertical", "trees") else "torch" if registered.fixed_rounds else None
+    if needs is not None:
+        pytest.importorskip(needs)
+    settings: dict[str, Any] = {"random_state": 0, "solver": solver, "max_rounds": 6}
+    if registered.takes_constraints:
+        settings["constraint"] = LossParity(5.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if split == "vertical":
+            parts = [columns[:, :2], columns[:, 2:]]
+            model: Any = VerticalClassifier(**settings).fit(parts, labels, sensitive_features=groups)
+            decided = model.predict(parts)
+        else:
+            model = HorizontalClassifier(**settings)
+            model.fit(columns, labels, sensitive_features=groups, clients=np.arange(len(labels)) % 3)
+            decided = model.predict(columns)
+    most = int(np.sum(decided == "yes"))
+    assert most >= 0.999 * len(labels), "the rows do not test what they are drawn for"
+    assert any("rows the same label, yes: it does not separate" in str(one.message) for one in caught)
+
+
 def test_a_run_that_stopped_by_itself_is_not_told_to_take_more_rounds() -> None:
     (ended,) = shortfalls(CERTIFICATE, 1e-3, 7)
     (stopped,) = shortfalls(CERTIFICATE, 1e-3, 8)

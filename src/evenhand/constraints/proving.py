@@ -253,18 +253,10 @@ class ShiftedBounds:
         self.pace = np.where(apart * self.apart < 0.0, 0.5 * self.pace, self.pace)
         self.apart, self.shift = apart, self.shift + self.pace * apart
 
-    def hold(self, exact: Array, smooth: Array, table: Array) -> None:
-        """Choose δ so that a solution under other bounds solves the problem under these, with its multipliers.
-
-        Parameters
-        ----------
-        table
-            (2, R): λ⁺ and λ⁻. Rows with one are put on that bound, all others between their bounds.
-        """
-        lower, upper = self.aim.lower + self.margin, self.aim.upper - self.margin
-        inside = np.minimum(np.maximum(exact, lower), upper)
-        target = np.where(table[0] > 0.0, upper, np.where(table[1] > 0.0, lower, inside))
-        self.shift = np.where(self.exact, target - smooth, 0.0)
+    def hold(self, exact: Array, smooth: Array) -> None:
+        """Choose δ so that this solution is within the bounds: by its exact rates, or on the nearest bound."""
+        inside = np.clip(exact, self.aim.lower + self.margin, self.aim.upper - self.margin)
+        self.shift = np.where(self.exact, inside - smooth, 0.0)
 
     def widened(self, width: float) -> Bounds:
         """Return bounds for smooth rates that are so many times as wide as those of exact rates."""

@@ -16,11 +16,13 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.proving import ShiftedBounds
 from evenhand.errors import ProtocolError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.trees import TreesModel
 from evenhand.programs.combining.columns import Columns, DenseColumns
+from evenhand.programs.combining.cuts import CutModel, cut_models
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import Message, Schema, Vocabulary
@@ -126,7 +128,7 @@ def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser
         columns = np.hstack([columns, np.ones((len(scores), 1))])
         gram, linear = np.pad(gram, (0, 1)), np.append(linear, 0.0)
     own, norms = DenseColumns(np.asfortranarray(columns)), Quadratic(gram, linear)
-    found = _solved(lagrangian, scores, own, norms)
+    found = _solved(lagrangian, scores, own, norms, model.intercept)
     change = np.zeros_like(model.weights)
     change[: model.columns] = found.coefficients[: len(ways)] @ ways
     if model.intercept:
@@ -134,7 +136,9 @@ def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser
     model.move(change)
 
 
-def _solved(lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quadratic) -> ReducedSolution:
+def _solved(
+    lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quadratic, intercept: bool
+) -> ReducedSolution:
     """Return the best combination of columns under the constraints, with exact rates where they are bounded."""
     schedule = RateSchedule(lagrangian)
     multipliers = lagrangian.constraints.bounds.no_multipliers()
@@ -148,4 +152,7 @@ def _solved(lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quad
     def measure(found: ReducedSolution) -> tuple[Array, Array]:
         raise AssertionError("constraints with a confidence level need true labels, without label privacy")
 
-    return schedule.solve(len(LADDER) + 1, solve, measure, far=False)
+    def cuts(found: ReducedSolution, shifted: ShiftedBounds) -> list[CutModel]:
+        return cut_models(found, columns, norms, shifted)
+
+    return schedule.solve(len(LADDER) + 1, solve, measure, cuts if intercept else None)

@@ -54,7 +54,7 @@ from evenhand.vertical.subspace.stopping import (
     BestSeen,
     RoundProgress,
 )
-from evenhand.vertical.subspace.tiny_problem import RateSchedule, TinyProblem, too_large_to_copy
+from evenhand.vertical.subspace.tiny_problem import STEPS_OF_A_FIT, RateSchedule, TinyProblem, too_large_to_copy
 
 SINGLE = 1e-6
 """Smallest tolerance at which the steps of a large table are kept in single precision.
@@ -171,7 +171,7 @@ class SubspaceServer(Server):
         back: list[Message] = []
         if self.best is not None and self._seen_better():
             self.scores, self.multipliers = self.best.scores, self.best.multipliers
-            self.squared_norms, self.problem.shifted.shift = self.best.squared_norms, self.best.shift
+            self.squared_norms, self.problem.place = self.best.squared_norms, (self.best.shift, self.best.factor)
             for block in self.blocks:
                 if isinstance(block, OwnBlock):
                     block.weights = self.best.own_weights
@@ -213,7 +213,7 @@ class SubspaceServer(Server):
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         objective, misses = self.objective(point), self.problem.shifted.excess(point.exact) > 0.0
-        settled, solution, shift = self._settled(point), None, self.problem.shifted.shift
+        settled, solution, before = self._settled(point), None, self.problem.place
         if settled and self.problem.unsearched:
             solution = self._solve(objective)
             holds = self.problem.shifted.excess(solution.point.exact) == 0.0
@@ -231,7 +231,7 @@ class SubspaceServer(Server):
             return self._close()
         self._report(point)
         if converged or hopeless:
-            self.problem.shifted.shift = shift
+            self.problem.place = before
             self.certify(point, converged)
             return self._return([np.zeros(block.width) for block in self.blocks], last=True)
         self.round += 1
@@ -251,9 +251,9 @@ class SubspaceServer(Server):
         if not self.problem.shifted.exact.any() or self.problem.settling(self.round):
             return False
         if self.best is None or self._rank() < self.best.rank:
-            norms, shift = self.squared_norms.copy(), self.problem.shifted.shift
+            norms, place = self.squared_norms.copy(), self.problem.place
             own = next((block.weights for block in self.blocks if isinstance(block, OwnBlock)), np.zeros(0))
-            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, shift, own)
+            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, *place, own)
             return True
         return False
 
@@ -287,6 +287,7 @@ class SubspaceServer(Server):
         return (
             f"no model was found that meets the bounds on exact training rates: {row} exceeds its bound by "
             f"{missed:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
+            + ("" if self.problem.steps > 0 else f". The search ended at its limit of {STEPS_OF_A_FIT} Newton steps")
         )
 
     def proofs(self) -> list[Proof]:
@@ -297,8 +298,9 @@ class SubspaceServer(Server):
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the relative gain of another round, if the run has stopped by it."""
-        return {} if np.isnan(self.next_gain) else {"gain of another round": self.next_gain}
+        """Return the relative gain of another round, if the run has stopped by it, and the use of sharper rates."""
+        found = {} if np.isnan(self.next_gain) else {"gain of another round": self.next_gain}
+        return found if self.problem.factor == 1.0 else {**found, "factor on the temperature": self.problem.factor}
 
     def _settled(self, point: Point) -> bool:
         """Return whether the constraints hold, the bound is near tol, and the last round has gained little."""

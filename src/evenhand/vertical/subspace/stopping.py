@@ -81,8 +81,8 @@ class BestSeen:
     ----------
     excess, objective
         Excess of its exact rates over their bounds, and its objective. They rank models in this order.
-    shift
-        δ of `ShiftedBounds` with which it was found.
+    shift, factor
+        δ of `ShiftedBounds` and the factor on the temperature with which it was found.
     own_weights
         Weights of the label holder, where all its columns are in the tiny problem.
     """
@@ -93,6 +93,7 @@ class BestSeen:
     multipliers: Array
     squared_norms: Array
     shift: Array
+    factor: float
     own_weights: Array
 
     @property

@@ -17,9 +17,11 @@ from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proving, ShiftedBounds
 from evenhand.constraints.slices import Bounds
-from evenhand.constraints.widening import WidthSearch
+from evenhand.constraints.widening import UNBOUNDED
 from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns, RowSample, draw_sample
-from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
+from evenhand.programs.combining.cuts import CutModel, cut_models
+from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
+from evenhand.vertical.problem import narrowness
 from evenhand.vertical.subspace.blocks import PartyBlock
 from evenhand.vertical.subspace.stopping import FEASIBLE
 
@@ -28,10 +30,18 @@ LADDER = (8.0, 4.0, 2.0)
 PASSES = 6
 """Maximum number of solutions of a round's tiny problem. In hard cases one is not enough."""
 
+STEPS_OF_A_FIT = 600
+"""Maximum number of steps of a fit, after which a round's problem is solved once only."""
 SEARCHES = 3
-"""Maximum number of rounds that search for wider bounds of smooth rates."""
+"""Maximum number of rounds that search for better models among sharper rates and other cuts."""
+SHARPER = (0.4, 0.16, 0.064)
+"""Factors on the temperature in a search from the model at hand: a sharp rate is nearly the exact one."""
+OF_A_CUT = (0.1, 0.2, 0.4)
+"""The same in a search from another cut, where a rate must be sharp from the start to keep the cut."""
 Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
 """Solves the tiny problem under the constraints of a Lagrangian, from these coefficients (None: from zero)."""
+Cuts = Callable[[ReducedSolution, ShiftedBounds], list[CutModel]]
+"""Returns models near a solution that meet the bounds on exact rates."""
 Measure = Callable[[ReducedSolution], tuple[Array, Array]]
 """Returns standard errors and optimism of the constraints at a solution."""
 
@@ -50,8 +60,10 @@ class RateSchedule:
     ----------
     errors, optimism
         Standard errors and optimism of the constraints at the last solution, where some have a confidence level.
-    searches
-        Number of rounds left that may search for wider bounds.
+    factor
+        Factor on the temperature of rates after the first rounds; a search may lower it.
+    searches, steps
+        Number of rounds left that may search for better models, and of steps left for more than one solution a round.
     """
 
     state_fields: ClassVar = {
@@ -59,7 +71,9 @@ class RateSchedule:
         "proving": Proving,
         "errors": Array,
         "optimism": Array,
+        "factor": float,
         "searches": int,
+        "steps": int,
     }
 
     def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
@@ -69,18 +83,19 @@ class RateSchedule:
         self.shifted = ShiftedBounds(rows.bounds, self._rates, rows.grain, exact_rates)
         self.proving = Proving(rows.rows, rows.bounds)
         self.errors, self.optimism = np.zeros((2, len(rows)))
-        self.searches = SEARCHES
+        self.factor, self.searches, self.steps = 1.0, SEARCHES, STEPS_OF_A_FIT
         self._made: tuple[float, Array, Lagrangian] | None = None
 
     def at_round(self, number: int) -> Lagrangian:
         """Return the round's problem, with its temperature and the present bounds."""
-        factor = LADDER[number - 1] if 0 < number <= len(LADDER) else 1.0
+        factor = LADDER[number - 1] if 0 < number <= len(LADDER) else self.factor
         if not self.moves and (factor == 1.0 or not self._rates.any()):
             return self.wanted
         return self._under(self.shifted.bounds, factor)
 
-    def _under(self, bounds: Bounds, factor: float = 1.0) -> Lagrangian:
-        """Return the problem under these bounds, with temperatures times a factor."""
+    def _under(self, bounds: Bounds, factor: float | None = None) -> Lagrangian:
+        """Return the problem under these bounds, with temperatures times a factor; None takes the present one."""
+        factor = self.factor if factor is None else factor
         sides = np.stack([bounds.lower, bounds.upper])
         if self._made is not None and self._made[0] == factor and np.array_equal(self._made[1], sides):
             return self._made[2]
@@ -112,7 +127,13 @@ class RateSchedule:
         return bool(self._rates.any()) and number <= len(LADDER)
 
     def solve(
-        self, number: int, solve: Solve, measure: Measure, far: bool = False, least_gain: float = 0.0
+        self,
+        number: int,
+        solve: Solve,
+        measure: Measure,
+        cuts: Cuts | None = None,
+        far: bool = False,
+        least_gain: float = 0.0,
     ) -> ReducedSolution:
         """Solve a round's problem; move bounds and solve again until the exact rates are right.
 
@@ -125,19 +146,23 @@ class RateSchedule:
         if not self.moves or self.settling(number):
             return found
         self.shifted.begin()
-        if far and not self.proving.asks:
+        self.steps -= found.iterations
+        if (far and not self.proving.asks) or self.steps <= 0:
             # The columns will change before this matters, so δ is updated only once a round.
             if not self.shifted.right(found.point.exact, found.multipliers):
                 self.shifted.follow(found.point.exact, found.point.values)
             return found
         best = self._followed(found, solve, measure)
+        if self._is_narrow(best):
+            self.place = np.zeros_like(self.shifted.shift), 1.0
+            best = self._followed(self._again(solve, None), solve, measure)
         # Proofs about new people hold for the solution that they were measured at.
         if self._may_gain(best) and not self.proving.asks:
-            best = self._widened(best, solve, measure, least_gain)
+            best = self._searched(best, solve, measure, cuts, least_gain)
         return best
 
     def _may_gain(self, best: ReducedSolution) -> bool:
-        """Return whether to search for wider bounds: once in any case, and again while a rate could be nearer."""
+        """Return whether to search for a better model: once in any case, and again while a rate could be nearer."""
         exact = best.point.exact
         bounded = bool(best.multipliers[:, self.shifted.exact].any())
         unsure = self.searches == SEARCHES or self.shifted.excess(exact) > 0.0
@@ -151,27 +176,66 @@ class RateSchedule:
             if not aimed and self.shifted.right(found.point.exact, found.multipliers):
                 break
             self.shifted.follow(found.point.exact, found.point.values)
-            found = solve(self._under(self.shifted.bounds), found.coefficients)
+            found = self._again(solve, found.coefficients)
             # Solutions for different target bounds cannot be compared.
             if aimed or self._rank(found) < self._rank(best):
                 best, shift = found, self.shifted.shift
+            if found.status is Status.LIMIT or self.steps <= 0:
+                # Contradicting bounds, for example: more passes cost much and bring nothing.
+                break
         self.shifted.shift = shift
         return best
 
-    def _widened(self, best: ReducedSolution, solve: Solve, measure: Measure, least_gain: float) -> ReducedSolution:
-        """Search for wider bounds of smooth rates under which exact rates hold; return the better solution."""
+    def _again(self, solve: Solve, start: Array | None) -> ReducedSolution:
+        """Solve under the present bounds, at the fit's cost."""
+        found = solve(self._under(self.shifted.bounds), start)
+        self.steps -= found.iterations
+        return found
+
+    def _searched(
+        self, best: ReducedSolution, solve: Solve, measure: Measure, cuts: Cuts | None, least_gain: float
+    ) -> ReducedSolution:
+        """Search for a better model with sharper rates: from the model at hand, and from other cuts."""
         self.searches -= 1
-        needed = self.shifted.width(best.point.values)
-        search, start, widest = WidthSearch(*self._rank(best), needed, least_gain), None, best
-        while search.open:
-            found = solve(self._under(search.bounds(self.shifted)), start)
-            search.take(*self._rank(found), self.shifted.width(found.point.values))
-            start, widest = found.coefficients, min(widest, found, key=self._rank)
-        if widest is best:
-            return best
-        self.shifted.hold(widest.point.exact, widest.point.values, widest.multipliers)
-        self.shifted.begin()
-        return self._followed(widest, solve, measure)
+        starts: list[tuple[CutModel, tuple[float, ...]]] = []
+        if cuts is not None:
+            free = solve(self._under(self.shifted.widened(UNBOUNDED)), None)
+            starts = [(model, OF_A_CUT) for model in cuts(free, self.shifted)[:1]]
+        if self.shifted.excess(best.point.exact) == 0.0:
+            starts.append((CutModel(best.coefficients, best.point.scores), SHARPER))
+        kept, present = self.place, self.factor
+        for model, factors in starts:
+            at = model
+            for self.factor in (one for one in factors if one < present):
+                # Bounds under which the start keeps its exact rates.
+                point = self._under(self.shifted.aim).at(at.scores)
+                self.shifted.hold(point.exact, point.values)
+                self.shifted.begin()
+                found = self._followed(self._again(solve, at.coefficients), solve, measure)
+                at = CutModel(found.coefficients, found.point.scores)
+                if self._better(found, best, least_gain):
+                    best, kept = found, self.place
+        self.place = kept
+        return best
+
+    def _better(self, found: ReducedSolution, best: ReducedSolution, least_gain: float) -> bool:
+        """Return whether exact rates are nearer to their bounds, or the objective is lower by more than the gain."""
+        (excess, objective), (before, least) = self._rank(found), self._rank(best)
+        return excess < before or (excess == before and objective < least - least_gain)
+
+    def _is_narrow(self, found: ReducedSolution) -> bool:
+        """Return whether sharp rates concentrate the derivatives on few rows, so that parties may not answer."""
+        sharp = _temperature(found.point.lagrangian) < _temperature(self.wanted)
+        return sharp and narrowness(found.point.derivative(found.multipliers))[1] > 0
+
+    @property
+    def place(self) -> tuple[Array, float]:
+        """δ and the factor on the temperature: the problem that the present model solves."""
+        return self.shifted.shift, self.factor
+
+    @place.setter
+    def place(self, place: tuple[Array, float]) -> None:
+        self.shifted.shift, self.factor = place
 
     def _aim(self, found: ReducedSolution, measure: Measure) -> bool:
         """Move the bounds of constraints with a confidence level, if they do not fit this solution."""
@@ -184,7 +248,8 @@ class RateSchedule:
         return True
 
     def _rank(self, found: ReducedSolution) -> tuple[float, float]:
-        return self.shifted.excess(found.point.exact), found.objective
+        # No excess of a rate is above one.
+        return self.shifted.excess(found.point.exact) + self._is_narrow(found), found.objective
 
     def values(self, point: Point) -> Array:
         """Return the constraints' values, exact or smooth as each bound asks, at the requested temperatures."""
@@ -192,6 +257,11 @@ class RateSchedule:
 
     def restored(self) -> None:
         self.shifted.take(self.proving.aim)
+
+
+def _temperature(lagrangian: Lagrangian) -> float:
+    """Return the smallest temperature of a rate."""
+    return min((one.temperature for one in lagrangian.constraints.measures if one.name != "loss"), default=np.inf)
 
 
 LARGEST_FIRST_PENALTY = 100.0
@@ -306,7 +376,13 @@ class TinyProblem:
             return measured(self._lagrangian, found.point.scores, found.multipliers, np.array(known).T, norms.gram)
 
         far = decrement > FAR * self._tol * objective
-        return schedule.solve(number, solve, measure, far, least_gain=self._tol * objective)
+
+        def cuts(found: ReducedSolution, shifted: ShiftedBounds) -> list[CutModel]:
+            self.effort += cost
+            return cut_models(found, columns, norms, shifted)
+
+        others = cuts if self._intercept else None
+        return schedule.solve(number, solve, measure, others, far=far, least_gain=self._tol * objective)
 
     def _parts(self, blocks: Sequence[PartyBlock], squared_norm: float) -> tuple[list[Array], Quadratic]:
         """Return all columns, and the regulariser as a function of their coefficients."""
