@@ -14,6 +14,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
 from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
+from evenhand.data.tables.reference import Reference
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
@@ -138,8 +139,12 @@ def score_new_parties(
         table["held_out"] = hold_out(ids, job.job.test_fraction, job.job.seed, none_is_fine=none_is_fine)
     remarks = not_used(sizes, len(ids), "scored")
     for name in trained:
-        if isinstance(one := found[name], FrameTable):
-            remarks += [f"party {name!r}: {said}" for said in encoders[name].remarks_on(one.known)]
+        one = found[name]
+        said = encoders[name].remarks_on(one.known) if isinstance(one, FrameTable) else []
+        said += _reference(folder, folder.read_party(name, "reference"), f"party {name!r}").remarks_on(
+            one.feature_columns()
+        )
+        remarks += [f"party {name!r}: {line}" for line in said]
     holder = job.label_party
     assert holder.label is not None
     source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
@@ -170,6 +175,14 @@ def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
         return PartyEncoder.from_state(state)
     except DataError as error:
         raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
+
+
+def _reference(folder: RunFolder, state: Mapping[str, Any], owner: str) -> Reference:
+    """Read what an owner keeps of its training columns."""
+    try:
+        return Reference.from_state(state)
+    except DataError as error:
+        raise RunError(f"{folder.path}: the reference of {owner} cannot be used: {error}") from error
 
 
 def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
@@ -288,7 +301,10 @@ def score_new_clients(
             frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
             with naming(owner):
                 scores = score(encoded(encoder, frame))
-            remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
+            said = encoder.remarks_on(frame)
+            if (kept := folder.read_client(section.name, "reference")) is not None:
+                said += _reference(folder, kept, owner).remarks_on((name, frame[name]) for name in encoder.columns_in)
+            remarks += [f"{owner}: {line}" for line in said]
         parts[section.name] = scored(scores, result, frame.index)
         if of_run:
             parts[section.name]["held_out"] = client_test_rows(frame.index, section.name, job)

@@ -211,7 +211,7 @@ class RunFolder:
     # -- models and encoders
 
     def write_party(self, name: str, what: str, content: State | Mapping[str, Any]) -> None:
-        """`what` is ``"weights"`` or ``"rows"`` (states with arrays), or ``"encoder"`` (plain JSON)."""
+        """`what` is ``"weights"`` or ``"rows"`` (states with arrays), ``"encoder"`` or ``"reference"`` (plain JSON)."""
         self._write_part(f"parties/{name}", f"party {name}", what, content)
 
     def write_trees(self, name: str, what: str, text: str) -> None:
@@ -240,6 +240,15 @@ class RunFolder:
         parties = sorted(found.name for found in self.path.glob("parties/*") if found.is_dir())
         readers = {name: partial(self.read_party, name) for name in parties}
         return readers | ({"all clients": self.read_model} if (self.path / "model").is_dir() else {})
+
+    def write_client(self, name: str, what: str, content: Mapping[str, Any]) -> None:
+        """Write what a client keeps of its own rows: ``"reference"``."""
+        self._write_part(f"clients/{name}", f"client {name}", what, content)
+
+    def read_client(self, name: str, what: str) -> dict[str, Any] | None:
+        """Return what a client keeps of its own rows; None if this folder is not of that client."""
+        there = f"clients/{name}/{what}.json" in self.files
+        return self._read_part(f"clients/{name}", f"client {name}", what) if there else None
 
     def write_model(self, what: str, content: State | Mapping[str, Any]) -> None:
         self._write_part("model", "all clients", what, content)

@@ -337,18 +337,20 @@ class PartyEncoder:
         return {named[one]: place for place, one in enumerate(self.feature_names_out) if one in named}
 
     def remarks_on(self, data: Any) -> list[str]:
-        """Describe values in new rows that fit did not see."""
+        """Describe values in new rows that fit did not see.
+
+        Where only the most frequent levels were kept, the others may have been seen: nothing is said of them.
+        """
         if self._matrix is not None:
             return []
         columns = self._fitted()
         said = []
         for column, raw in zip(columns, _find_columns(_as_frame(data), columns), strict=True):
-            if isinstance(column, CategoryColumn) and (unseen := column.unseen(raw)).any():
+            if isinstance(column, CategoryColumn) and not column.other and (unseen := column.unseen(raw)).any():
                 some = listed(raw.series[unseen].unique().tolist(), most=3)
-                taken = '"another"' if column.other else "none of its levels"
                 said.append(
                     f"column {column.name!r}: {int(unseen.sum()):,} of {len(unseen):,} rows have a value that no "
-                    f"training row has, such as {some}; they are encoded as {taken}"
+                    f"training row has, such as {some}; they are encoded as none of its levels"
                 )
         return said
 

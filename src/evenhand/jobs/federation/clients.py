@@ -17,6 +17,7 @@ from scipy.special import expit
 
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
+from evenhand.data.tables.reference import Reference
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData, Once
 from evenhand.jobs.federation.checkpointing import (
@@ -57,12 +58,15 @@ class ClientEnd:
     encoder: PartyEncoder
     state: State
     labels: Labels
+    name: str
+    reference: Reference
     quality: Mapping[str, Any] = field(default_factory=dict)
     """Quality of the model on the client's own rows, if the client keeps its counts at home."""
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write the shared model; return the content of the client's `result.json`."""
         folder.write_model("encoder", self.encoder.to_state())
+        folder.write_client(self.name, "reference", self.reference.to_state())
         folder.write_model("weights", self.state)
         cut = stated_cut(Cut(self.terms.job.cut, f"{expit(self.terms.job.cut):g}"))
         return {"terms": self.terms.digest, "labels": self.labels._asdict(), "cut": cut, **self.quality}
@@ -155,7 +159,7 @@ def _client(
         if terms.protected
         else {}
     )
-    return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, quality)
+    return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, table.name, table.reference, quality)
 
 
 def _counts(rows: EncodedRows, model: bytes, cut: float) -> Summary:

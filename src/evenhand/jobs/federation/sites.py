@@ -18,6 +18,7 @@ import pandas as pd
 from evenhand.arrays import Array, Matrix
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
+from evenhand.data.tables.reference import Reference
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, new_attempt, training_runner
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder
@@ -72,12 +73,13 @@ class PartyEnd:
     terms: VerticalTerms
     encoder: PartyEncoder
     model: Scorer
+    reference: Reference
     ids: pd.Index
     """Ids of the common rows."""
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write encoder and model; return the content of `result.json`. The party is not told the result."""
-        write_party(folder, self.name, self.encoder, self.model)
+        write_party(folder, self.name, self.encoder, self.model, self.reference)
         folder.write_party(self.name, "rows", {"sums": id_sums(self.ids)[1]})
         return {"terms": self.terms.digest}
 
@@ -142,7 +144,7 @@ def party_program(
     )
     yield scoring_party(job, name, model, rows.matrix, terms, session)
     require_unchanged({rows.owner: rows.seen})
-    return PartyEnd(name, terms, rows.encoder, model, rows.index)
+    return PartyEnd(name, terms, rows.encoder, model, rows.reference, rows.index)
 
 
 def _record_sum(terms: VerticalTerms, own: PartyFile, base: Path) -> None:

@@ -20,6 +20,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable
 from evenhand.data.tables.raw import with_numbers
 from evenhand.data.tables.readers import TableSource, is_csv, read_table
+from evenhand.data.tables.reference import Reference
 from evenhand.data.tables.suspicions import suspicions_in
 from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
@@ -71,6 +72,8 @@ class ClientTable:
         State of the table when it was read.
     rows, training
         The encoded rows, and those to train on; None until all clients have agreed on the encoder.
+    reference
+        What the client keeps of its training columns, to notice new rows that are unlike them.
     """
 
     def __init__(self, section: TableSection, name: str, owner: str, job: HorizontalJobFile, base: Path) -> None:
@@ -80,6 +83,7 @@ class ClientTable:
         self.columns: list[str] = []
         self.rows: EncodedRows | None = None
         self.training: ClientRows | None = None
+        self.reference = Reference()
 
     def look(self) -> None:
         """Record the state of the table before reading it."""
@@ -144,6 +148,8 @@ class ClientTable:
             if (groups := sensitive_groups(self.frame, data)) is not None:
                 tell(self.owner, twins(((name, self.frame[name]) for name in self.columns), groups))
             if encoder is not None:
+                columns = ((name, self.frame[name]) for name in self.columns)
+                self.reference = Reference.of(columns, ~self.test)
                 self.rows = encoded_rows(encoder, self.frame, labels, data, self.test, self._trees)
             else:
                 assert isinstance(self._section, ClientSection)

@@ -241,6 +241,8 @@ def run_horizontal_job(
         state = model_state(job, run.terms.shape, run.model, run.weights, run.statistics)
         if tables.encoder is not None:
             folder.write_model("encoder", tables.encoder.to_state())
+            for name, table in tables.tables.items():
+                folder.write_client(name, "reference", table.reference.to_state())
         folder.write_model("weights", state)
         result = _result(job, run, tables, scorer(state), cut)
         folder.finish(result)

@@ -22,6 +22,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
+from evenhand.data.tables.reference import Reference
 from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError, JobError
 from evenhand.jobs.ledger import Ledger, Limits, data_name
@@ -80,12 +81,15 @@ class TableRows:
         Which of the common rows are held out.
     encoder, matrix
         The encoder, fitted on the training rows, and all rows encoded.
+    reference
+        What the party keeps of its training columns, to notice new rows that are unlike them.
     """
 
     index: pd.Index
     test: Booleans
     encoder: PartyEncoder
     matrix: Matrix
+    reference: Reference
     seen: SeenTable
 
     def __init__(
@@ -190,6 +194,7 @@ class TableRows:
         if self.party.sensitive:
             groups = self.party.grouping.groups(self.open().known[self.party.sensitive])
             tell(self.owner, twins(self.open().feature_columns(), groups))
+        self.reference = Reference.of(self.open().feature_columns(), ~self.test)
         # The raw table is released as soon as it is encoded.
         self.table = None
         return EncodedColumns(_training_rows(self.matrix, self.test), self.encoder.categorical)

@@ -19,6 +19,7 @@ from evenhand.data.tables.party_tables import (
     require_unchanged,
     with_one_kind_of_ids,
 )
+from evenhand.data.tables.reference import Reference
 from evenhand.errors import DataError, EvenhandWarning
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.quality import (
@@ -223,7 +224,7 @@ def run_vertical_job(
         )
         require_unchanged(tables.seen)
         for name, model in run.models.items():
-            write_party(folder, name, tables.encoders[name], model)
+            write_party(folder, name, tables.encoders[name], model, tables.rows[name].reference)
         result = _result(run, tables, job.job.to_threshold(), cut)
         if run.label_privacy is not None:
             result["privacy"] = {tables.holder: run.label_privacy.as_dict()}
@@ -231,9 +232,10 @@ def run_vertical_job(
     return FinishedVerticalRun(run, folder, result)
 
 
-def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scorer) -> None:
+def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scorer, reference: Reference) -> None:
     """Write a party's part of the model to the party's own folder."""
     folder.write_party(name, "encoder", encoder.to_state())
+    folder.write_party(name, "reference", reference.to_state())
     folder.write_party(name, "weights", to_state(model))
     if isinstance(model, TreesModel):
         folder.write_trees(name, "trees", model.text)
