@@ -137,6 +137,7 @@ class Holdings:
                 None if start is None else start.weights[one.name],
                 known if one.active else None,
                 one.categorical,
+                one.signs,
             )
             for one in parties
         }

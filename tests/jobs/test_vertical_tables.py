@@ -85,6 +85,28 @@ def test_numbers_of_a_job_of_a_party_and_of_a_column(tmp_path: Path) -> None:
     assert ages() == 1
 
 
+def test_monotone_columns_of_a_party(tmp_path: Path) -> None:
+    """Scores of a run only rise with the column; the others learn that there are such columns, and not which."""
+    small = SmallJob(tmp_path, rows=300)
+    small.content["job"].update(solver="subspace", options={})
+    small.party("bank")["monotone"] = {"age": "up"}
+    tables, run = load(small), small.run().run
+    signs = tables.encoders["bank"].signs
+    assert signs.tolist().count(1) == 4
+    assert (run.models["bank"].weights[: len(signs)][signs > 0] >= 0.0).all()
+    assert tables.terms.job.options == {"monotone": True}
+    small.party("bank")["monotone"] = {"moon": "up"}
+    with pytest.raises(DataError, match="monotone names 'moon', which is not a column"):
+        load(small)
+    small.party("bank")["monotone"] = {"age": "sideways"}
+    with pytest.raises(InputError, match=r"monotone.*'up' or 'down'"):
+        small.read()
+    small.party("bank")["monotone"] = {"age": "up"}
+    small.content["job"]["solver"] = "fedbcd"
+    with pytest.raises(InputError, match="'fedbcd' does not support monotone"):
+        small.read()
+
+
 def test_named_columns_are_the_features_and_may_be_sensitive(small: SmallJob) -> None:
     small.party("bank")["columns"] = ["sex", "age"]
     small.party("shop")["columns"] = ["visits"]

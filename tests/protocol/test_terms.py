@@ -100,11 +100,11 @@ def test_a_run_needs_an_active_party_and_groups_that_json_lacks_are_named() -> N
 
 
 def test_options_that_are_mappings_come_through_json() -> None:
-    """As `monotone` of trees: by party, a direction for each column."""
-    options = {"monotone": {"bank": (1, np.int64(0)), "shop": np.array([0, -1])}}
+    """As an option of one's own solver: by party, a number for each column."""
+    options = {"order": {"bank": (1, np.int64(0)), "shop": np.array([0, -1])}}
     terms = VerticalTerms(Job(solver="trees", options=options), {"bank": "active", "shop": "passive"}, 3)
     read = VerticalTerms.from_plain(json.loads(json.dumps(terms.to_plain())))
-    assert read.job.options == {"monotone": {"bank": [1, 0], "shop": [0, -1]}}
+    assert read.job.options == {"order": {"bank": [1, 0], "shop": [0, -1]}}
     assert read.digest == terms.digest
     role = EnrolParty("shop", VerticalTerms, draft=terms)
     (answer,) = role.receive(next(one for one in EnrolServer(terms).start() if one.receiver == "shop"))

@@ -305,7 +305,7 @@ def test_dual_program_agrees_with_clarabel(seed: int, rows: int, rank: int, side
     above = below + rng.choice([0.0, 0.1, 1.0], size=rows)
     above[rng.random(rows) < 0.2] = np.inf
     below[rng.random(rows) < 0.2] = -np.inf
-    y = minimise_kinked(quadratic, linear, below, above, side)
+    y = minimise_kinked(quadratic, linear, below, above, np.full(rows, side))
     assert (np.abs(y) <= side).all()
 
     def value(net: Array) -> float:

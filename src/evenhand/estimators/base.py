@@ -149,7 +149,10 @@ class VerticalEstimator(NestedParameters):
         self._keep(run)
         if self._audit_inputs is not None:
             truth = rows[holder].labels().truth
-            parties = [PartyColumns(name, own.matrix, parts[name] == "active") for name, own in rows.items()]
+            parties = [
+                PartyColumns(name, own.matrix, parts[name] == "active", signs=own.encoder.signs)
+                for name, own in rows.items()
+            ]
             self._audit_inputs.append(
                 audit_input(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
             )
@@ -201,6 +204,9 @@ class VerticalEstimator(NestedParameters):
 
     def _job(self) -> Job:
         solver, options = named_solver("vertical", self.solver)
+        given = self.encoder.values() if isinstance(self.encoder, Mapping) else [self.encoder]
+        if any(isinstance(one, PartyEncoder) and one.rules.monotone for one in given):
+            options = {**options, "monotone": True}
         job = Job(
             solver=solver,
             constraints=tuple(as_list(self.constraint)),

@@ -270,6 +270,8 @@ class HorizontalClassifier(ScoresAcrossClients):
     def _check_plain(self) -> None:
         if self.encoder is not None and not isinstance(self.encoder, PartyEncoder):
             raise InputError(f"encoder is a {type(self.encoder).__name__}; give an evenhand.data.PartyEncoder")
+        if self.encoder is not None and self.encoder.rules.monotone:
+            raise InputError("monotone is not supported across clients; remove it from the encoder")
         if self.runtime != "auto" and not isinstance(self.runtime, VirtualClock):
             raise InputError(f"runtime is {self.runtime!r}; choose 'auto' or give a VirtualClock")
 

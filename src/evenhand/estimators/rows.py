@@ -70,7 +70,13 @@ class FrameRows:
         raise DataError(f"{self.name} holds no labels")
 
     def columns(self) -> EncodedColumns:
-        return EncodedColumns(self.matrix, self.encoder.categorical, self.weights)
+        return EncodedColumns(self.matrix, self.encoder.categorical, self.weights, self._signs())
+
+    def _signs(self) -> Integers | None:
+        try:
+            return self.encoder.signs
+        except DataError as error:
+            raise DataError(f"{self.name}: {error}") from error
 
     @property
     def encoder(self) -> PartyEncoder:

@@ -8,6 +8,7 @@ If factoring each time is too expensive, it is done once, with a bound on w.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
@@ -168,6 +169,9 @@ class Preconditioner(Protocol):
         is no factor, the second is zero.
         """
 
+    def inverse(self, weights: Array | None) -> Callable[[Array], Array]:
+        """Return multiplication by (Xᵀ diag(w) X + μI)⁻¹, or the like, of a vector or of columns."""
+
 
 def make_preconditioner(matrix: Matrix, bound: float, regulariser: float) -> Preconditioner:
     """Make a preconditioner for a block X (n × m), weights of at most `bound`, and μ = `regulariser`."""
@@ -223,15 +227,25 @@ class _Factored:
     def _factor(self, dense: Array) -> Array:
         return cho_factor(dense, lower=True, check_finite=False)[0]
 
-    def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
+    def inverse(self, weights: Array | None) -> Callable[[Array], Array]:
         anew = weights is not None and self._again
         dense, units = self._scaled(weights) if weights is not None and anew else self._bounded
-        scaled = units * gradient
+        factor = self._factor(dense) if anew else self._once
+
+        def times(given: Array) -> Array:
+            across = units if given.ndim == 1 else units[:, None]
+            found: Array = across * cho_solve((factor, True), across * given, check_finite=False)
+            return found
+
+        return times
+
+    def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
         if bands == 1 or len(gradient) > LARGEST_SPECTRUM:
-            factor = self._factor(dense) if anew else self._once
-            return _banded(units * cho_solve((factor, True), scaled, check_finite=False), bands)
+            return _banded(self.inverse(weights)(gradient), bands)
+        anew = weights is not None and self._again
+        dense, units = self._scaled(weights) if weights is not None and anew else self._bounded
         values, vectors = eigh(dense) if anew else self._spectrum
-        along = vectors.T @ scaled / np.maximum(values, 1e-13)
+        along = vectors.T @ (units * gradient) / np.maximum(values, 1e-13)
         half = len(values) // 2
         return np.stack([vectors[:, :half] @ along[:half], vectors[:, half:] @ along[half:]]) * units
 
@@ -261,10 +275,18 @@ class _FactoredByRows:
         dense[np.diag_indices_from(dense)] += self._floor / weights
         return cho_factor(dense, lower=True, overwrite_a=True, check_finite=False)[0]
 
-    def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
+    def inverse(self, weights: Array | None) -> Callable[[Array], Array]:
         factor = self._factor(weights) if weights is not None and self._again else self._once
-        inner = cho_solve((factor, True), self._matrix @ gradient, check_finite=False)
-        return _banded((gradient - self._matrix.T @ inner) / self._floor, bands)
+
+        def times(given: Array) -> Array:
+            inner = cho_solve((factor, True), self._matrix @ given, check_finite=False)
+            found: Array = (given - self._matrix.T @ inner) / self._floor
+            return found
+
+        return times
+
+    def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
+        return _banded(self.inverse(weights)(gradient), bands)
 
 
 class _Iterated:
@@ -286,8 +308,8 @@ class _Iterated:
     def _squared(self) -> Matrix:
         return squared(self._matrix)
 
-    def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
-        columns = len(gradient)
+    def inverse(self, weights: Array | None) -> Callable[[Array], Array]:
+        columns = self._matrix.shape[1]
         curved = np.full(self._matrix.shape[0], self._bound) if weights is None else weights
         inverse = 1.0 / (self._squared.T @ curved + self._floor)
 
@@ -296,8 +318,15 @@ class _Iterated:
 
         operator = LinearOperator((columns, columns), matvec=times, dtype=np.float64)
         diagonal = LinearOperator((columns, columns), matvec=lambda v: inverse * v, dtype=np.float64)
-        solution, _ = cg(operator, gradient, rtol=1e-3, maxiter=self.STEPS, M=diagonal)
-        return _banded(np.asarray(solution, dtype=np.float64), bands)
+
+        def one(given: Array) -> Array:
+            solution, _ = cg(operator, given, rtol=1e-3, maxiter=self.STEPS, M=diagonal)
+            return np.asarray(solution, dtype=np.float64)
+
+        return lambda given: one(given) if given.ndim == 1 else np.array([one(column) for column in given.T]).T
+
+    def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
+        return _banded(self.inverse(weights)(gradient), bands)
 
 
 def _banded(solution: Array, bands: int) -> Array:

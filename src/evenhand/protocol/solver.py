@@ -60,6 +60,8 @@ class Solver(Generic[ServerRole, OtherRole]):
         Whether constraints can bound mean losses and mean predictions of targets that are numbers.
     takes_weights
         Whether rows can have sample weights, in the loss and in constraints.
+    takes_monotone
+        Whether scores can be made to rise, or fall, with a column.
     takes_server_rows
         Whether the server may have rows of its own.
     protections
@@ -107,6 +109,7 @@ class Solver(Generic[ServerRole, OtherRole]):
     scopes: tuple[Scope, ...] = ("global",)
     bounds_means: bool = False
     takes_weights: bool = False
+    takes_monotone: bool = False
     takes_server_rows: bool = False
     protections: tuple[Protection, ...] = ("none",)
     masked_by_default: bool = False

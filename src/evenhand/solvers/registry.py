@@ -198,6 +198,7 @@ def _check_class_weight(job: Job, split: Split, solver: Solver[Any, Any]) -> Non
 
 
 def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
+    check_monotone(job, solver)
     if job.loss not in solver.losses:
         named = able("vertical", "losses", job.loss)
         raise InputError(f"solver {job.solver!r} does not support the {job.loss} loss; choose {named}")
@@ -223,6 +224,22 @@ def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
         _check_label_privacy(job, solver)
 
 
+def check_monotone(job: Job, solver: Solver[Any, Any]) -> None:
+    """Refuse monotone columns where the solver, or the protection, cannot have them."""
+    if not job.options.get("monotone"):
+        return
+    if not solver.takes_monotone:
+        raise InputError(
+            f"solver {job.solver!r} does not support monotone; choose {able('vertical', 'takes_monotone')}, or remove "
+            "monotone"
+        )
+    if job.protection in ("dealer", "encrypted"):
+        raise InputError(
+            f"protection {job.protection!r} does not support monotone: nobody knows the weights, so nobody can bound "
+            "them; choose 'masked', or remove monotone"
+        )
+
+
 def check_takes_weights(job: Job) -> None:
     """Refuse sample weights if the vertical job's solver ignores them, or if they may reveal labels."""
     if job.label_privacy is not None:
@@ -240,9 +257,13 @@ def _check_label_privacy(job: Job, solver: Solver[Any, Any]) -> None:
     if not solver.takes_label_privacy:
         choices = able("vertical", "takes_label_privacy")
         raise InputError(f"solver {solver.name!r} does not support label_privacy; choose {choices}")
-    if job.label_privacy is not None and job.label_privacy.finish and (job.model == "mlp" or "monotone" in job.options):
+    if (
+        job.label_privacy is not None
+        and job.label_privacy.finish
+        and (job.model == "mlp" or job.options.get("monotone"))
+    ):
         raise InputError(
-            "label_privacy: finish supports linear models, and trees without monotone columns; remove finish"
+            "label_privacy: finish supports linear models and trees, without monotone columns; remove finish"
         )
     if job.loss != "logistic":
         raise InputError(f"label_privacy needs two classes, but the {job.loss} loss takes any numbers")

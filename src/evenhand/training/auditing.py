@@ -118,7 +118,9 @@ def _again(
             terms, job=replace(terms.job, max_rounds=min(ROUNDS_AGAIN, terms.job.max_rounds)), n_rows=int(kept.sum())
         )
         data = {
-            one.name: PartyData(one.matrix[kept], known=known if one.active else None, categorical=one.categorical)
+            one.name: PartyData(
+                one.matrix[kept], known=known if one.active else None, categorical=one.categorical, signs=one.signs
+            )
             for one in parties
         }
         steps: dict[str, Steps[Any]] = {

@@ -39,11 +39,14 @@ class EncodedColumns(NamedTuple):
         Columns that hold category codes.
     weights
         Weights of an earlier run to start from.
+    signs
+        For each column the sign that its weight must have, or 0; None without `monotone`.
     """
 
     matrix: Matrix
     categorical: tuple[int, ...] = ()
     weights: Array | None = None
+    signs: Integers | None = None
 
 
 class PartySource(Protocol):

@@ -81,6 +81,7 @@ class VerticalTraining(Training):
             yield from () if self.own.sample_weight is None else (self.own.sample_weight,)
         elif isinstance(self.own, PartyData):
             yield from (self.own.matrix, self.own.weights, self.own.categorical)
+            yield from () if self.own.signs is None else (self.own.signs,)
 
 
 class TrainedParty(NamedTuple):
@@ -192,7 +193,7 @@ def party_steps(
         assert told.labels is not None
         known = LabelledRows(told.labels, _groups(terms, told.codes))
     columns = source.columns()
-    own = PartyData(columns.matrix, columns.weights, known, columns.categorical, session=session)
+    own = PartyData(columns.matrix, columns.weights, known, columns.categorical, columns.signs, session=session)
     return (yield from train_as_party(terms, name, own, truth))
 
 

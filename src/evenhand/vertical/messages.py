@@ -3,6 +3,7 @@
 Sizes: `rows` is the number of aligned rows n and `constraints` the number of inequalities R. `curved` is n with losses
 whose derivative does not tell their curvature (Poisson, Tweedie), and zero with others. `bands` is the number
 of parts of a subspace party's direction. `basis` is `bands` plus the number of past steps that the party keeps.
+`classes` is the number of values that a reach can have.
 """
 
 from __future__ import annotations
@@ -126,6 +127,29 @@ DIRECTION = Schema(
     coverage=Coverage(summed=True),
 )
 
+REACH = Schema(
+    "reach",
+    {"round": INTEGER, "reach": Field("f8", (2, "basis", "classes"))},
+    direction=PARTY_TO_SERVER,
+    reveals=(
+        "Beside each direction, where parties may bound the signs of weights (`monotone`): how far the party can go "
+        "along each column, down and up, before a bound, as zero, a power of two or no limit. It tells whether the "
+        "party has bounds, and roughly how near its weights are to them. Which weights have bounds, and their values, "
+        "stay with the party. Where only sums arrive, it is the number of parties in each class."
+    ),
+    coverage=Coverage(summed=True),
+)
+
+SIGNS = Schema(
+    "signs",
+    {"signs": Field("i8", (None,))},
+    direction=OWN_COLUMNS.direction,
+    reveals=(
+        "Beside own-columns, where parties may bound the signs of weights (`monotone`): which of the label holder's "
+        "weights have a bound."
+    ),
+)
+
 COEFFICIENTS = Schema(
     "coefficients",
     {
@@ -161,7 +185,16 @@ GRADIENT_NORM = Schema(
 )
 
 SUBSPACE = Vocabulary(
-    SCORES, OWN_COLUMNS, DERIVATIVE, DIRECTION, COEFFICIENTS, GO_BACK, GRADIENT_NORM, title="Vertical: subspace"
+    SCORES,
+    OWN_COLUMNS,
+    SIGNS,
+    DERIVATIVE,
+    DIRECTION,
+    REACH,
+    COEFFICIENTS,
+    GO_BACK,
+    GRADIENT_NORM,
+    title="Vertical: subspace",
 )
 FAIRVFL = Vocabulary(
     SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, GRADIENT_NORM, title="Vertical: FairVFL, FedBCD"

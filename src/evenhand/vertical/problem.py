@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.binding import bind_inequalities, compared_groups
 from evenhand.constraints.debiased import debiased
 from evenhand.constraints.evaluation import Lagrangian
@@ -40,6 +40,8 @@ class PartyColumns:
     active: bool = False
     categorical: tuple[int, ...] = ()
     """Indices of the columns that hold category codes, for models that use the codes directly (trees)."""
+    signs: Integers | None = None
+    """For each column 1 if scores may only rise with it, −1 if they may only fall, and 0 for either."""
 
     def __post_init__(self) -> None:
         check_name("party", self.name)
@@ -75,6 +77,9 @@ class PartyData:
         Labels and groups, if the party is active.
     categorical
         Indices of the columns that hold category codes, for models that use the codes directly (trees).
+    signs
+        For each column 1 if scores may only rise with it, −1 if they may only fall, and 0 for either; None if all may
+        do either.
     session
         Secrets of the party in this attempt, if participants have agreed on keys. VFB² and masked runs need them.
     """
@@ -83,6 +88,7 @@ class PartyData:
     weights: Array | None = None
     known: LabelledRows | None = None
     categorical: tuple[int, ...] = ()
+    signs: Integers | None = None
     session: Session | None = field(default=None, kw_only=True)
 
 
@@ -174,6 +180,15 @@ def check_rows(terms: VerticalTerms, name: str, own: PartyData) -> None:
     rows = own.matrix.shape[0]
     if rows != terms.n_rows:
         raise DataError(f"{name}: its columns have {rows} rows, but the terms describe {terms.n_rows}")
+
+
+def check_told(name: str, told: bool) -> None:
+    """Refuse monotone columns that the job does not announce, because other participants expect other messages."""
+    if not told:
+        raise InputError(
+            f"{name} has monotone columns, but the job does not say so to the others; set monotone = true in "
+            "[job.options]"
+        )
 
 
 def has_intercept(terms: VerticalTerms, name: str) -> bool:

@@ -9,7 +9,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -26,6 +26,8 @@ NumbersRule: TypeAlias = Literal["auto", "curves", "standard", "bins"]
 
 ``"auto"`` is the default of the model: curves of linear ones, standardised numbers of others.
 """
+Direction: TypeAlias = Literal["up", "down"]
+"""Whether scores may only rise, or only fall, with a column."""
 MissingMode: TypeAlias = Literal["refused", "unseen", "seen"]
 """How a fitted column takes missing values: it refuses them, or accepts them and fit saw none, or saw some."""
 ID_ROWS: Final = 50
@@ -40,6 +42,8 @@ class Rules:
 
     Attributes
     ----------
+    monotone
+        Columns with which scores may only rise, or only fall.
     auto_numbers
         What ``numbers="auto"`` is; the model decides.
     """
@@ -48,8 +52,14 @@ class Rules:
     max_levels: int | None = None
     numbers: NumbersRule | Mapping[str, NumbersRule] = "auto"
     auto_numbers: NumbersRule = "standard"
+    monotone: Mapping[str, Direction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.monotone, Mapping):
+            raise InputError(f"monotone is {quoted(self.monotone)}; give 'up' or 'down' by column: {{'income': 'up'}}")
+        for name, direction in self.monotone.items():
+            if direction not in get_args(Direction):
+                raise InputError(f"monotone: column {name!r} has {quoted(direction)}; choose 'up' or 'down'")
         for key, known in (("missing", get_args(MissingRule)), ("numbers", get_args(NumbersRule))):
             given = getattr(self, key)
             for rule in given.values() if isinstance(given, Mapping) else [given]:
@@ -143,6 +153,12 @@ class EncodedColumn(ABC):
     @abstractmethod
     def bins(self) -> list[Bin]:
         """Return the parts of the column's values that a scorecard lists."""
+
+    def signs(self, direction: int) -> list[int]:
+        """Return the sign of each feature's weight under which scores only rise (1) or fall (−1), or 0 for any."""
+        raise DataError(
+            f"monotone names {self.name!r}, a column of {self.kind} values; only numbers can have a direction"
+        )
 
     @abstractmethod
     def encode(self, raw: RawColumn) -> list[Block]:

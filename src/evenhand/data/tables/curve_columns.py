@@ -26,6 +26,7 @@ from evenhand.data.tables.columns import (
     require_keys,
 )
 from evenhand.data.tables.raw import NUMBER, RawColumn
+from evenhand.errors import DataError
 
 MOST_SEGMENTS: Final = 4
 ROWS_FOR_EACH_SEGMENT: Final = 50
@@ -110,6 +111,14 @@ class CurveColumn(EncodedColumn):
         ranges = [f"{self.name} {low:.6g} to {high:.6g}" for low, high in pairwise(self.bounds)]
         names = [self.name] if self.segments == 1 else ranges
         return [*names, *([f"{self.name} is missing"] if self.missing == "seen" else [])]
+
+    def signs(self, direction: int) -> list[int]:
+        if self.steps:
+            raise DataError(
+                f"monotone names {self.name!r}, which has bins: an order of bins is not a sign of weights; use numbers "
+                '= "curves" for this column'
+            )
+        return [direction] * self.segments + [0] * (len(self.widths) - self.segments)
 
     def bins(self) -> list[Bin]:
         marks = 1 if self.missing == "seen" else 0

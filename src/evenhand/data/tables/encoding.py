@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.data.tables import column_kinds, curve_counts
 from evenhand.data.tables.category_columns import CategoryColumn
 from evenhand.data.tables.columns import (
     Bin,
     ColumnSummary,
+    Direction,
     EncodedColumn,
     FitRules,
     MissingRule,
@@ -37,6 +38,7 @@ from evenhand.data.tables.raw import NUMBER, RawColumn
 from evenhand.errors import DataError
 from evenhand.printing import listed
 
+_SIGN: Final = {"up": 1, "down": -1}
 VERSION: Final = 1
 """The version of the state that is written and read."""
 
@@ -71,6 +73,8 @@ class PartyEncoder:
     numbers : ``"curves"`` makes piecewise-linear curves of numbers, ``"standard"`` standardises them, ``"bins"`` makes
         0/1 features of bins with equal shares of rows; or one of the three by a column's name. ``"auto"`` is
         `auto_numbers`.
+    monotone : ``"up"`` for columns of numbers with which scores may only rise, ``"down"`` where they may only fall, by
+        name. A missing value is free. For linear models with ``subspace``, and trees.
     auto_numbers : what ``"auto"`` is. Estimators and jobs set it: curves for linear models across columns.
 
     Attributes
@@ -86,10 +90,11 @@ class PartyEncoder:
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
         numbers: NumbersRule | Mapping[str, NumbersRule] = "auto",
+        monotone: Mapping[str, Direction] | None = None,
         auto_numbers: NumbersRule = "standard",
     ) -> None:
         self.scale, self.as_is = scale and not as_is, as_is
-        self.rules = Rules(missing, max_levels, numbers, auto_numbers)
+        self.rules = Rules(missing, max_levels, numbers, auto_numbers, {} if monotone is None else monotone)
         self._rules = FitRules(**vars(self.rules), scale=self.scale, as_is=as_is)
         self.remarks: tuple[str, ...] = ()
         # One of the three: fitted columns, summaries to fit them from, or a matrix with numbered columns.
@@ -173,10 +178,11 @@ class PartyEncoder:
         max_levels: int | None = None,
         numbers: NumbersRule | Mapping[str, NumbersRule] = "auto",
         auto_numbers: NumbersRule = "standard",
+        monotone: Mapping[str, Direction] | None = None,
         as_is: bool = False,
     ) -> Self:
         """Return the encoder of all clients' rows together, given each client's summary by name."""
-        rules = Rules(missing, max_levels, numbers, auto_numbers)
+        rules = Rules(missing, max_levels, numbers, auto_numbers, {} if monotone is None else monotone)
         encoder = cls(scale=scale, as_is=as_is, **vars(rules))
         for owner, summary in summaries.items():
             try:
@@ -270,6 +276,25 @@ class PartyEncoder:
             return ()
         blocks = (column for column in self._fitted() for _ in column.widths)
         return tuple(place for place, column in enumerate(blocks) if isinstance(column, CategoryColumn))
+
+    @property
+    def signs(self) -> Integers | None:
+        """For each encoded feature the sign that its weight must have, or 0 for any; None without `monotone`."""
+        asked = self.rules.monotone
+        if not asked:
+            return None
+        if strange := [name for name in asked if name not in self.columns_in]:
+            raise DataError(
+                f"monotone names {strange[0]!r}, which is not a column; there are {listed(self.columns_in)}"
+            )
+        if self._matrix is not None:
+            return np.array([_SIGN.get(asked.get(name, ""), 0) for name in self.columns_in])
+        found = []
+        for column in self._fitted():
+            width = len(column.widths) if self.as_is else sum(column.widths)
+            signs = column.signs(_SIGN[asked[column.name]]) if column.name in asked else [0] * width
+            found += signs[:1] if self.as_is else signs
+        return np.array(found)
 
     @property
     def width_out(self) -> int:

@@ -68,6 +68,11 @@ class NumericColumn(EncodedColumn):
     def widths(self) -> tuple[int, ...]:
         return (1, *(len(_CALENDAR[part]) for part in self.calendar), *([1] if self.missing == "seen" else []))
 
+    def signs(self, direction: int) -> list[int]:
+        if self.kind != NUMBER:
+            return super().signs(direction)
+        return [direction, *([0] if self.missing == "seen" else [])]
+
     def feature_names(self, as_is: bool) -> list[str]:
         if as_is:
             return [self.name, *(f"{self.name} {part}" for part in self.calendar)]

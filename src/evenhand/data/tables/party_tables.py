@@ -187,7 +187,7 @@ class SparseTable:
     ) -> tuple[PartyEncoder, Matrix]:
         # Without scaling nothing is learned from the rows, and selecting some would copy them.
         learned_from = self.matrix if training.all() or not scale or as_is else self.matrix[np.flatnonzero(training)]
-        encoder = PartyEncoder(scale=scale, as_is=as_is).fit(learned_from)
+        encoder = PartyEncoder(scale=scale, as_is=as_is, monotone=rules.monotone).fit(learned_from)
         return encoder, encoder.transform(self.matrix)
 
     def transform(self, encoder: PartyEncoder) -> Matrix:

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
+from evenhand.data.tables.columns import Direction, MissingRule, NumbersRule, Rules
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
@@ -40,6 +40,7 @@ def encode_parquet(
     max_levels: int | None = None,
     numbers: NumbersRule | Mapping[str, NumbersRule] = "auto",
     auto_numbers: NumbersRule = "standard",
+    monotone: Mapping[str, Direction] | None = None,
     types: Mapping[str, TypeName] | None = None,
     decimal: Decimal = ".",
     guessed: Mapping[str, Decimal] | None = None,
@@ -66,7 +67,7 @@ def encode_parquet(
         The ids wanted, in the order wanted; None takes every row in the file's order. Other rows are ignored.
     training
         Which of the rows to fit the encoder on; all when None.
-    missing, max_levels, numbers, auto_numbers
+    missing, max_levels, numbers, auto_numbers, monotone
         As in :class:`PartyEncoder`. Columns with missing values and curves are read once more, one at a time, for their
         medians and quantiles.
     types, decimal
@@ -83,7 +84,7 @@ def encode_parquet(
     if rows is not None and training is not None and len(training) != len(rows):
         raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
     file = _StreamedFile(path, id, columns, types or {}, decimal, guessed or {})
-    rules = Rules(missing, max_levels, numbers, auto_numbers)
+    rules = Rules(missing, max_levels, numbers, auto_numbers, monotone or {})
     encoder = PartyEncoder(scale=scale, as_is=as_is, **vars(rules))
     found = []
     for start, ids, frame in file.batches():

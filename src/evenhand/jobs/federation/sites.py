@@ -46,6 +46,7 @@ from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
 from evenhand.training.vertical_sources import Alignment
 from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps
+from evenhand.vertical.problem import check_told
 from evenhand.vertical.protected import build as protected
 from evenhand.vertical.protected.layer import innermost
 
@@ -117,6 +118,8 @@ def party_program(
     if name == job.holder:
         _require_secret(job, own)
     _check_weight(job, own)
+    if own.party.monotone:
+        check_told(name, bool(job.to_job().options.get("monotone")))
     if own.policy.most_ids is not None and job.job.ids != "private":
         raise RunError(
             f"ids = {job.job.ids!r} lets the server compare {name}'s ids with any list, but {name}'s policy limits "

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from evenhand.data.tables.columns import NumbersRule, Rules
+from evenhand.data.tables.columns import Direction, NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
@@ -28,7 +28,7 @@ from evenhand.jobs.schema import (
     to_model,
 )
 from evenhand.protocol.job import Job, RuntimeName, Weights
-from evenhand.solvers.registry import VERTICAL, check_job, check_takes_weights, default_numbers, resolve
+from evenhand.solvers.registry import VERTICAL, check_job, check_monotone, check_takes_weights, default_numbers, resolve
 
 
 class LabelPrivacySection(Strict):
@@ -101,11 +101,13 @@ class VerticalJobSection(TrainingSection):
         """Whether the label holder refits the model with its true labels after training."""
         return self.label_privacy is not None and self.label_privacy.finish
 
-    def to_rules(self, party: EncodedSection, job: Job) -> Rules:
+    def to_rules(self, party: PartySection, job: Job) -> Rules:
         """Return a party's rules of encoding, given the job as it is trained."""
-        return party.to_rules(default_numbers(job, "vertical") if self.numbers == "auto" else self.numbers)
+        rules = party.to_rules(default_numbers(job, "vertical") if self.numbers == "auto" else self.numbers)
+        return replace(rules, monotone=party.monotone)
 
-    def as_job(self) -> Job:
+    def as_job(self, monotone: bool = False) -> Job:
+        """Return what to train; `monotone` says whether a party has such columns."""
         asked = self.label_privacy
         job = self.to_job(
             solver=self.solver,
@@ -117,6 +119,8 @@ class VerticalJobSection(TrainingSection):
             else self.class_weight,
             **to_model(self.model, "vertical").job_fields,
         )
+        if monotone:
+            job = replace(job, options={**job.options, "monotone": True})
         return resolve(job, self.tol)
 
 
@@ -144,6 +148,12 @@ class PartySection(TableSection, EncodedSection, GroupedSection):
     )
     label: HeldLabelSection | None = None
     sensitive: list[str] = key("Columns that define groups; only beside the label.", ["sex"], [])
+    monotone: dict[str, Direction] = key(
+        "Columns of numbers with which scores may only rise (`up`) or fall (`down`); for linear models with `subspace` "
+        "and for trees.",
+        {"income": "up"},
+        {},
+    )
     weight: str | None = key(
         "Column with the number of people that a row stands for; only beside the label.", "households", None
     )
@@ -158,7 +168,7 @@ class VerticalJobFile(ClockedFile):
     @once
     def to_job(self) -> Job:
         """Return what to train, with the solver named."""
-        return self.job.as_job()
+        return self.job.as_job(monotone=any(party.monotone for party in self.party))
 
     @property
     def label_party(self) -> PartySection:
@@ -217,6 +227,7 @@ def check_party(party: PartySection, where: str) -> None:
 def check_training(job: Job, weighted: bool = False) -> None:
     """Refuse a job that its solver does not support."""
     if solver := VERTICAL.get(job.solver):
+        check_monotone(job, solver)
         with under("job.options"):
             solver.settings(job)
     check_takes_weights(job) if weighted else check_job(job, "vertical")

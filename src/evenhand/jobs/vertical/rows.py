@@ -197,7 +197,9 @@ class TableRows:
         self.reference = Reference.of(self.open().feature_columns(), ~self.test)
         # The raw table is released as soon as it is encoded.
         self.table = None
-        return EncodedColumns(_training_rows(self.matrix, self.test), self.encoder.categorical)
+        with naming(self.owner):
+            signs = self.encoder.signs
+        return EncodedColumns(_training_rows(self.matrix, self.test), self.encoder.categorical, signs=signs)
 
     @property
     def held(self) -> QualityRows:
@@ -268,7 +270,7 @@ def open_party(party: PartySection, base: Path) -> PartyTable:
 
 def _check_named(party: PartySection, table: PartyTable) -> None:
     """Refuse rules for columns that do not exist."""
-    for key in ("types", "missing", "numbers"):
+    for key in ("types", "missing", "numbers", "monotone"):
         given = getattr(party, key)
         for name in given if isinstance(given, Mapping) else ():
             if name not in table.names:

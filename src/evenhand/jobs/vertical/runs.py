@@ -120,7 +120,7 @@ class VerticalTables:
         for name in self.rows:
             own = self.stages[name].own
             assert isinstance(own, PartyData)
-            found.append(PartyColumns(name, own.matrix, name in self.terms.active, own.categorical))
+            found.append(PartyColumns(name, own.matrix, name in self.terms.active, own.categorical, own.signs))
         return found
 
     def parts(self) -> dict[str, Booleans]:

@@ -7,12 +7,14 @@ unknown per row, the net multiplier y = λ⁺ − λ⁻:
 
     min over |y| ≤ ρ:    ½ (g + Jᵀy)ᵀ H⁻¹ (g + Jᵀy) + Σ max(above · y, below · y)
 
-Its size is the number of rows, whatever the size of p, and ρ is the side of a box.
+Its size is the number of rows, whatever the size of p, and ρ is the side of a box. Bounds on entries of p are rows
+that must hold: they have no slack, and their multipliers no limit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
@@ -21,6 +23,19 @@ from evenhand.arrays import Array, Booleans
 
 PENALTY_LIMIT = 1e6
 """Largest ρ: rows that are still missed at this price count as impossible."""
+
+
+class Box(NamedTuple):
+    """Lower and upper bounds on the unknowns; infinite where there are none, and with zero inside."""
+
+    lower: Array
+    upper: Array
+
+    @property
+    def bounded(self) -> Booleans:
+        """Which unknowns have a bound."""
+        found: Booleans = np.isfinite(self.lower) | np.isfinite(self.upper)
+        return found
 
 
 @dataclass(frozen=True)
@@ -50,30 +65,41 @@ class ElasticStep:
 
 
 def elastic_step(
-    root: Array, gradient: Array, jacobian: Array, below: Array, above: Array, penalty: float
+    root: Array, gradient: Array, jacobian: Array, below: Array, above: Array, penalty: float, box: Box | None = None
 ) -> ElasticStep:
     """Solve the program for H⁻¹ = root · rootᵀ, raising ρ as far as the rows need; bounds may be infinite.
+
+    `box` bounds the entries of p.
 
     ρ is raised tenfold until the linearised rows fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
     steering rule of Byrd, Nocedal and Waltz). So ρ stays moderate where rows can hold, and bounded
     where they cannot.
     """
-    a = root.T @ gradient
-    b = root.T @ jacobian.T
-    quadratic, linear = b.T @ b, b.T @ a
+    a, rows = root.T @ gradient, len(jacobian)
+    b, least, most = root.T @ jacobian.T, below, above
+    if box is not None:
+        # In units in which these rows weigh as much as others.
+        sizes = np.sqrt((root**2).sum(axis=1))
+        held = box.bounded & (sizes > 0.0)
+        units = sizes[held]
+        b = np.hstack([b, root.T[:, held] / units])
+        least, most = np.append(below, box.lower[held] / units), np.append(above, box.upper[held] / units)
+    quadratic, linear, sides = b.T @ b, b.T @ a, np.full(b.shape[1], np.inf)
 
     def solve(rho: float) -> ElasticStep:
-        net = minimise_kinked(quadratic, linear, below, above, rho)
+        sides[:rows] = rho
+        net = minimise_kinked(quadratic, linear, least, most, sides)
         whitened = a + b @ net
         step = -(root @ whitened)
-        return ElasticStep(step, net, missed(jacobian @ step, below, above), 0.5 * float(whitened @ whitened), rho)
+        miss = missed(jacobian @ step, below, above)
+        return ElasticStep(step, net[:rows], miss, 0.5 * float(whitened @ whitened), rho)
 
     found = solve(penalty)
     if float(np.max(np.abs(found.net), initial=0.0)) < penalty:
         return found
-    least = solve(PENALTY_LIMIT).missed
+    fewest = solve(PENALTY_LIMIT).missed
     now = missed(np.zeros_like(below), below, above)
-    enough = least + 0.1 * max(now - least, 0.0) + 1e-12
+    enough = fewest + 0.1 * max(now - fewest, 0.0) + 1e-12
     while found.missed > enough and found.penalty < PENALTY_LIMIT:
         found = solve(min(10.0 * found.penalty, PENALTY_LIMIT))
     return found
@@ -84,8 +110,10 @@ def missed(values: Array, below: Array, above: Array) -> float:
     return float((np.maximum(values - above, 0.0) + np.maximum(below - values, 0.0)).sum())
 
 
-def minimise_kinked(quadratic: Array, linear: Array, below: Array, above: Array, side: float) -> Array:
+def minimise_kinked(quadratic: Array, linear: Array, below: Array, above: Array, side: Array) -> Array:
     """Return argmin ½ yᵀQy + qᵀy + Σ max(above · y, below · y) over |y| ≤ side; Q positive semidefinite, below ≤ above.
+
+    Sides may be infinite.
 
     An active-set method: fixed coordinates are at zero (the kink) or at the side. The free ones take Newton steps, cut
     where the first of them becomes fixed. When the free ones are stationary, the fixed coordinate that gains most is
@@ -115,7 +143,7 @@ def minimise_kinked(quadratic: Array, linear: Array, below: Array, above: Array,
 
 
 def _settle(
-    matrix: Array, linear: Array, below: Array, above: Array, y: Array, sign: Array, free: Booleans, side: float
+    matrix: Array, linear: Array, below: Array, above: Array, y: Array, sign: Array, free: Booleans, side: Array
 ) -> Array:
     """Take Newton steps on the free coordinates until one is not cut; newly fixed ones leave `free` and `sign`."""
     y = y.copy()
@@ -126,7 +154,7 @@ def _settle(
         if failed:
             raise np.linalg.LinAlgError(f"minor {failed} of a quadratic program is not positive definite")
         move = -solved
-        rest = np.where(move * sign[here] > 0.0, side * sign[here], 0.0)
+        rest = np.where(move * sign[here] > 0.0, side[here] * sign[here], 0.0)
         room = np.divide(rest - y[here], move, out=np.full(len(here), np.inf), where=move != 0.0)
         first = int(np.argmin(room))
         y[here] += min(max(room[first], 0.0), 1.0) * move

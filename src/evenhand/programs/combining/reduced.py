@@ -1,7 +1,7 @@
 """Solve the tiny constrained problem of a subspace round: combine a few known columns of scores.
 
     min over α:   F(α) = mean loss(z₀ + C α) + c + bᵀα + ½ αᵀGα
-    subject to    lower ≤ rows(z₀ + C α) ≤ upper
+    subject to    lower ≤ rows(z₀ + C α) ≤ upper,   and α in a box
 
 with n rows of data, p columns (a few dozen; see `columns.py`) and R inequalities. The method is sequential quadratic
 programming with four safeguards:
@@ -31,7 +31,7 @@ from evenhand.arrays import ALL, Array, Booleans
 from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.errors import DivergenceError
 from evenhand.programs.combining.columns import Columns, DenseColumns, SampledColumns
-from evenhand.programs.combining.elastic import ElasticStep, elastic_step, missed
+from evenhand.programs.combining.elastic import Box, ElasticStep, elastic_step, missed
 
 CURVATURE_FLOOR = 0.3
 """Smallest eigenvalue of the Hessian in the metric of its positive part."""
@@ -42,6 +42,8 @@ RIDGE = 1e-11
 """Added to the unit diagonal of the scaled Hessian, so that dependent columns share their weight."""
 
 
+AT_BOUND = 1e-9
+"""Distance from a bound, relative to it where it is above 1, at which a coefficient is at the bound."""
 SQUARED_SINE = 1e-8
 """A vector closer than this to the span of others adds nothing but rounding."""
 
@@ -152,6 +154,7 @@ def solve_reduced(
     sample: SampledColumns | None = None,
     root: Array | None = None,
     known: Point | None = None,
+    box: Box | None = None,
 ) -> ReducedSolution:
     """Minimise over the coefficients of `columns`; see the module for the problem.
 
@@ -177,13 +180,15 @@ def solve_reduced(
         `ReducedSolution.root` of a similar problem, to start from.
     known
         The Lagrangian at `scores`, as far as it has been computed.
+    box
+        Bounds on α. A start is moved inside, and every trial keeps them.
     """
     given = DenseColumns(columns) if isinstance(columns, np.ndarray) else columns
-    search = _Search(lagrangian, scores, given, regulariser, sample)
+    search = _Search(lagrangian, scores, given, regulariser, sample, box)
     if start is None:
         first = _Trial(search, np.zeros(given.width), lagrangian.at(scores) if known is None else known)
     else:
-        first = _Trial(search, start)
+        first = _Trial(search, start if box is None else np.clip(start, *box))
     return search.run(first, multipliers, penalty, tolerance, feasibility, limit, root)
 
 
@@ -197,7 +202,9 @@ class _Search:
         columns: Columns,
         regulariser: Quadratic,
         sample: SampledColumns | None,
+        box: Box | None,
     ) -> None:
+        self.box = box
         self.lagrangian = lagrangian
         self.rows = lagrangian.constraints
         self.start = scores
@@ -259,11 +266,22 @@ class _Search:
         scores += self.start
         return self.lagrangian.at(scores)
 
-    def step(self, now: _Trial, root: Array, penalty: float) -> ElasticStep:
-        values = now.point.values
-        return elastic_step(
-            root, *now.slopes, self.rows.bounds.lower - values, self.rows.bounds.upper - values, penalty
-        )
+    def step(self, now: _Trial, root: Array, penalty: float, values: Array | None = None) -> ElasticStep:
+        """Solve the quadratic program at a trial; other `values` of the rows than its own correct for curvature."""
+        values = now.point.values if values is None else values
+        bounds, box, at = self.rows.bounds, self.box, now.coefficients
+        room = None if box is None else Box(box.lower - at, box.upper - at)
+        return elastic_step(root, *now.slopes, bounds.lower - values, bounds.upper - values, penalty, room)
+
+    def moved(self, now: _Trial, step: Array) -> _Trial:
+        """Return the trial after a step; coefficients that are about at a bound are exactly there."""
+        to = now.coefficients + step
+        if self.box is not None:
+            for side in self.box:
+                near = np.abs(to - side) <= AT_BOUND * np.maximum(1.0, np.abs(side))
+                to = np.where(np.isfinite(side) & near, side, to)
+            to = np.clip(to, *self.box)
+        return _Trial(self, to)
 
     def inverse_root(self, point: Point, multipliers: Array) -> Array:
         """W with W Wᵀ = H⁻¹ for the convexified Hessian H of the Lagrangian."""
@@ -300,16 +318,13 @@ class _Search:
             return None
         length = 1.0
         while length > 1e-9:
-            trial = _Trial(self, now.coefficients + length * found.step)
+            trial = self.moved(now, length * found.step)
             if trial.merit(penalty) <= merit + 1e-4 * length * predicted + noise:
                 return trial, length == 1.0
             if length == 1.0 and trial.missed > now.missed:
                 # Second-order correction: the rows after the step, minus their linear part.
                 bent = trial.point.values - jacobian @ found.step
-                step = elastic_step(
-                    root, gradient, jacobian, self.rows.bounds.lower - bent, self.rows.bounds.upper - bent, penalty
-                ).step
-                corrected = _Trial(self, now.coefficients + step)
+                corrected = self.moved(now, self.step(now, root, penalty, bent).step)
                 if corrected.merit(penalty) <= merit + 1e-4 * predicted + noise:
                     return corrected, True
             length *= 0.5 if np.isfinite(trial.objective) else 0.1
@@ -320,6 +335,10 @@ class _Search:
     ) -> ReducedSolution:
         gradient, jacobian = trial.slopes
         slope = gradient + (multipliers[0] - multipliers[1]) @ jacobian
+        if self.box is not None:
+            # The multiplier of a bound takes up what would lead beyond it.
+            at, (lower, upper) = trial.coefficients, self.box
+            slope = np.where(((at <= lower) & (slope > 0.0)) | ((at >= upper) & (slope < 0.0)), 0.0, slope)
         whitened = root.T @ slope
         units = np.sqrt((root**2).sum(axis=1))
         return ReducedSolution(

@@ -38,6 +38,7 @@ SOLVER = Solver(
     takes_confidence=True,
     bounds_means=True,
     takes_weights=True,
+    takes_monotone=True,
     models=("linear",),
     losses=LOSSES,
     curves=True,

@@ -14,9 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
+from evenhand.errors import ProtocolError
 from evenhand.programs.combining.columns import CACHED
+from evenhand.programs.combining.elastic import Box
 from evenhand.programs.combining.reduced import independent
+from evenhand.vertical.subspace.signs import box_of, least_gradient, weights_box
 
 
 def split_step(share: Array, bands: int) -> Array:
@@ -66,6 +69,11 @@ class PartyBlock(ABC):
     def parts(self) -> tuple[list[Array], Array, Array]:
         """Return the columns, and the inner products of their weight vectors with each other and with the weights."""
 
+    @property
+    def box(self) -> Box:
+        """Bounds on the coefficients."""
+        return Box(np.full(self.width, -np.inf), np.full(self.width, np.inf))
+
     @abstractmethod
     def go(self, coefficients: Array) -> float:
         """Take a step and return the growth of the squared norm of the weights."""
@@ -80,11 +88,26 @@ class DirectionBlock(PartyBlock):
         Smallest maximum of a column that is used. Smaller columns have lost their digits to rounding.
     single
         Whether past steps are kept in single precision, to save memory.
+    bounded
+        Whether signs of weights may be bounded, so that an answer has a reach.
+
+    Attributes
+    ----------
+    reach
+        Reach of each column, as the party has told it for this round.
     """
 
-    state_fields: ClassVar = {"_steps": list[NDArray[np.floating]], "_answer": dict[str, NDArray[Any]]}
+    state_fields: ClassVar = {
+        "_steps": list[NDArray[np.floating]],
+        "_answer": dict[str, NDArray[Any]],
+        "reach": Array | None,
+    }
 
-    def __init__(self, bands: int, history: int, least: float = 0.0, *, single: bool = False) -> None:
+    def __init__(
+        self, bands: int, history: int, least: float = 0.0, *, single: bool = False, bounded: bool = False
+    ) -> None:
+        self._bounded = bounded
+        self.reach: Array | None = None
         self._bands, self._history, self._least = bands, history, least
         self._kept_as = np.dtype(np.float32 if single else np.float64)
         self._steps: list[Array] = []
@@ -100,7 +123,7 @@ class DirectionBlock(PartyBlock):
 
     @property
     def answered(self) -> bool:
-        return bool(self._answer)
+        return bool(self._answer) and (self.reach is not None or not self._bounded)
 
     @property
     def width(self) -> int:
@@ -121,6 +144,10 @@ class DirectionBlock(PartyBlock):
         columns = [column if use else np.zeros_like(column) for column, use in zip(columns, used, strict=True)]
         return columns, gram * (used & used[:, None]), linear * used
 
+    @property
+    def box(self) -> Box:
+        return super().box if self.reach is None else box_of(self.reach, self.width)
+
     def go(self, coefficients: Array) -> float:
         width, columns = self.width, [*self._answer["scores"], *self._steps]
         rows, shares = len(columns[0]), split_step(coefficients, self._bands)[: self._history]
@@ -136,7 +163,7 @@ class DirectionBlock(PartyBlock):
                 step[part] = total
         self._steps = [*steps, *kept]
         gram, linear = self._answer["gram"][:width, :width], self._answer["linear"][:width]
-        self._answer = {}
+        self._answer, self.reach = {}, None
         return float(coefficients @ (2.0 * linear + gram @ coefficients))
 
     def _places(self, leaving: list[Array], count: int, rows: int) -> list[Array]:
@@ -159,12 +186,13 @@ class OwnBlock(PartyBlock):
     """All columns of the party that holds the labels.
 
     It needs no directions: each round finds the best weights for the label holder's columns, given the other parties'
-    columns. Few sums of the other parties' directions are then enough.
+    columns. Few sums of the other parties' directions are then enough. Signs of weights may be bounded.
     """
 
     state_fields: ClassVar = {
         "_columns": Array,
         "weights": Array,
+        "_signs": Integers,
         "_regulariser": float,
         "_intercept": bool,
         "_looked": bool,
@@ -175,15 +203,23 @@ class OwnBlock(PartyBlock):
 
     def __init__(self, columns: Array, weights: Array, regulariser: float, intercept: bool) -> None:
         self._columns, self._regulariser, self._intercept = columns, regulariser, intercept
+        self._signs: Integers = np.zeros(len(weights), dtype=np.int64)
         self.weights = weights
         self._looked = False
         self.decrement = 0.0
         self.squared_norm = float(weights @ weights)
         self.squared_gradient = np.nan
 
+    def bound(self, signs: Integers) -> None:
+        """Bound the signs of weights."""
+        if len(signs) != len(self.weights):
+            raise ProtocolError(f"server: {len(signs)} signs came for {len(self.weights)} weights of the label holder")
+        self._signs = signs
+
     def look(self, nu: Array) -> None:
         """Compute the gradient norm of the weights. The columns are the same in every round."""
         gradient = self._columns @ nu + self._regulariser * self.weights
+        gradient = least_gradient(gradient, self.weights, self._signs, self._regulariser)
         self.squared_gradient = float(gradient @ gradient) + (float(nu.sum()) ** 2 if self._intercept else 0.0)
         self.squared_norm = float(self.weights @ self.weights)
         self._looked = True
@@ -207,6 +243,10 @@ class OwnBlock(PartyBlock):
         before, self.weights = self.weights, self.weights + coefficients
         self._looked = False
         return float(self.weights @ self.weights - before @ before)
+
+    @property
+    def box(self) -> Box:
+        return weights_box(self.weights, self._signs)
 
     def scores(self) -> Array:
         return self.weights @ self._columns

@@ -18,9 +18,19 @@ from evenhand.protocol.job import CheckedOptions
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, SCORES
-from evenhand.vertical.problem import GradientParty, PartyData
+from evenhand.vertical.messages import (
+    COEFFICIENTS,
+    DERIVATIVE,
+    DIRECTION,
+    GO_BACK,
+    OWN_COLUMNS,
+    REACH,
+    SCORES,
+    SIGNS,
+)
+from evenhand.vertical.problem import GradientParty, PartyData, check_told
 from evenhand.vertical.subspace.blocks import split_step
+from evenhand.vertical.subspace.signs import BANDS, REACHES, SignBounds, classes_of, least_gradient
 
 STEPS_OF_ALL = 24
 """Number of past steps kept where only sums over parties arrive, so that a step is one column for all parties."""
@@ -45,14 +55,20 @@ class Subspace(CheckedOptions):
     own_columns
         Whether all columns of the label holder enter the server's tiny problem, if they and the rows are few. This
         saves rounds and costs one message. Set it to False if the server runs elsewhere and may not see the columns.
+    monotone
+        Whether parties may have columns in which scores may only rise, or only fall. Estimators and job files set it
+        if a party names such columns; where each participant has its own file, set it in the job.
     """
 
     history: Annotated[int, Field(ge=0, le=50)] | None = None
     exact_rates: bool | None = None
     bands: Literal[1, 2] | None = None
     own_columns: bool = True
+    monotone: bool = False
 
     def bands_asked(self, terms: VerticalTerms) -> int:
+        if self.monotone:
+            return BANDS
         return self.bands or (2 if terms.only_sums else 1)
 
     def steps_kept(self, terms: VerticalTerms) -> int:
@@ -92,7 +108,13 @@ class SubspaceParty(GradientParty):
         # With a single party there is nothing to combine.
         self.whole = self.holds_labels and few and len(terms.names) > 1
         basis = self.model.columns if self.whole else self.bands + self.history
-        self.sizes = {**self.sizes, "bands": self.bands, "basis": basis}
+        self.sizes = {**self.sizes, "bands": self.bands, "basis": basis, "classes": len(REACHES)}
+        self.tells_reach = options.monotone
+        self.signs = np.zeros(self.model.columns, dtype=np.int64) if own.signs is None else own.signs
+        if self.signs.any():
+            check_told(name, options.monotone)
+        self.bounds = SignBounds.of(self.signs)
+        self.model.weights = self.bounds.kept(self.model.weights)
         self.loss = terms.job.loss_function
         # A loss without a bound has the curvature that the server tells, or the expected one, which is one for gamma.
         bound = (self.loss.curvature_bound if np.isfinite(self.loss.curvature_bound) else 1.0) / terms.n_rows
@@ -104,25 +126,27 @@ class SubspaceParty(GradientParty):
 
     def start(self) -> Sends:
         """Send the label holder's columns and, in a warm start, the scores of the starting weights."""
-        sends = [self._own_columns()] if self.holds_labels else []
+        sends = self._own_columns() if self.holds_labels else []
         if self.terms.warm:
             body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
             sends.append(SCORES.message(self.name, SERVER, round=0, sequence=1, **body))
         return sends
 
-    def _own_columns(self) -> Message:
+    def _own_columns(self) -> list[Message]:
         shown = self.model.matrix if self.whole else self.model.matrix[:, :0]
         columns = shown.toarray() if sp.issparse(shown) else shown
         weights = self.model.weights[: shown.shape[1]]
-        return OWN_COLUMNS.message(self.name, SERVER, columns=np.ascontiguousarray(columns.T), weights=weights)
+        own = OWN_COLUMNS.message(self.name, SERVER, columns=np.ascontiguousarray(columns.T), weights=weights)
+        signs = SIGNS.message(self.name, SERVER, signs=self.signs[: len(weights)])
+        return [signs, own] if self.tells_reach else [own]
 
     def handle(self, message: Message) -> Sends:
         self.round = message.integer("round")
         if message.kind == DERIVATIVE.kind:
             gradient = self.gradient_told(message)
             if message.integer("last"):
-                return [self.gradient_norm(gradient)]
-            return [self._propose(gradient, self._curvature(message))]
+                return [self.gradient_norm(self._least(gradient))]
+            return self._propose(gradient, self._curvature(message))
         if message.kind == COEFFICIENTS.kind:
             self._go(message["coefficients"], message.number("intercept"))
             if message.integer("keep"):
@@ -134,9 +158,19 @@ class SubspaceParty(GradientParty):
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
-    def _propose(self, gradient: Array, curvature: Array) -> Message:
-        slope = gradient[: self.model.columns]
-        self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
+    def _least(self, gradient: Array) -> Array:
+        """Return the gradient, without what the bounds take up."""
+        size, found = self.model.columns, gradient.copy()
+        found[:size] = least_gradient(gradient[:size], self.model.weights[:size], self.signs, self.model.regulariser)
+        return found
+
+    def _propose(self, gradient: Array, curvature: Array) -> list[Message]:
+        slope, weights = gradient[: self.model.columns], self.model.weights[: self.model.columns]
+        if self.signs.any():
+            self.directions, gain = self.bounds.direction(self.preconditioner.inverse(curvature), slope, weights)
+        else:
+            self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
+            gain = -0.5 * float((self.directions @ slope).sum())
         scores = np.ascontiguousarray((self.model.matrix @ self.directions.T).T)
         if self.most_score is not None:
             # The length of a direction is free, so one that is too large to be masked is shortened.
@@ -147,8 +181,8 @@ class SubspaceParty(GradientParty):
         self.effort += self.preconditioner.effort + self.bands * self.model.effort
         basis = np.zeros((self.bands + self.history, self.model.columns))
         basis[: self.bands + len(self.steps)] = [*self.directions, *self.steps]
-        weights = self.model.weights[: self.model.columns]
-        return DIRECTION.message(
+        least = self._least(gradient)
+        direction = DIRECTION.message(
             self.name,
             SERVER,
             round=self.round,
@@ -156,9 +190,14 @@ class SubspaceParty(GradientParty):
             gram=basis @ basis.T,
             linear=basis @ weights,
             squared_norm=weights @ weights,
-            squared_gradient=gradient @ gradient,
-            decrement=-0.5 * float((self.directions @ slope).sum()),
+            squared_gradient=least @ least,
+            decrement=gain,
         )
+        if not self.tells_reach:
+            return [direction]
+        steps = basis[self.bands : self.bands + len(self.steps)]
+        reach = classes_of(*self.bounds.reach(self.directions, steps, weights), len(basis))
+        return [REACH.message(self.name, SERVER, round=self.round, reach=reach), direction]
 
     def _curvature(self, message: Message) -> Array:
         """Return the curvature of the loss on the rows that the preconditioner asks for: as told, or from ν."""
@@ -190,3 +229,5 @@ class SubspaceParty(GradientParty):
         if self.model.intercept:
             change[-1] = intercept
         self.model.move(change)
+        # Coefficients keep the bounds up to rounding.
+        self.model.weights = self.bounds.kept(self.model.weights)

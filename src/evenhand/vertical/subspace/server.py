@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Point
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
@@ -32,7 +32,9 @@ from evenhand.vertical.messages import (
     GO_BACK,
     GRADIENT_NORM,
     OWN_COLUMNS,
+    REACH,
     SCORES,
+    SIGNS,
 )
 from evenhand.vertical.problem import (
     MOST_NARROW_ROUNDS,
@@ -45,10 +47,12 @@ from evenhand.vertical.problem import (
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.party import Subspace
+from evenhand.vertical.subspace.signs import REACHES
 from evenhand.vertical.subspace.stopping import (
     FEASIBLE,
     GAINS_LEFT,
     MOST_LEFT,
+    MOST_LEFT_IN_REACH,
     MOST_LEFT_OF_RATES,
     PROMISE,
     BestSeen,
@@ -69,6 +73,8 @@ class SubspaceServer(Server):
     state_fields: ClassVar = {
         "awaited": set[str],
         "columns_awaited": bool,
+        "signs_awaited": bool,
+        "own_signs": Integers,
         "scores": Array,
         "intercept_due": float,
         "decrement": float,
@@ -87,10 +93,19 @@ class SubspaceServer(Server):
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
         self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol)
-        self.sizes = {**self.sizes, "bands": self.bands, "basis": self.bands + self.history}
+        self.sizes = {
+            **self.sizes,
+            "bands": self.bands,
+            "basis": self.bands + self.history,
+            "classes": len(REACHES),
+        }
+        # Where signs of weights may be bounded, two messages are beside those of other runs.
+        self._bounded = options.monotone
         # Parties with an outstanding first message. In a warm start all parties send scores.
         self.awaited = set(self.parties) if terms.warm else set()
         self.columns_awaited = options.own_columns
+        self.signs_awaited = options.own_columns and options.monotone
+        self.own_signs: Integers = np.zeros(0, dtype=np.int64)
         self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
         self.decrement = self.next_gain = np.nan
@@ -107,7 +122,8 @@ class SubspaceServer(Server):
         # Where decisions are counted, rounding must not change that of a row at the threshold.
         coarse = self.job.tol >= SINGLE and not self.problem.shifted.exact.any()
         single = not sums and coarse and too_large_to_copy(columns, self.terms.n_rows)
-        return DirectionBlock(self.bands, self.history, LEAST_COLUMN if sums else 0.0, single=single)
+        least = LEAST_COLUMN if sums else 0.0
+        return DirectionBlock(self.bands, self.history, least, single=single, bounded=self._bounded)
 
     def start(self) -> Sends:
         return self._begin()
@@ -123,7 +139,13 @@ class SubspaceServer(Server):
             self._take_columns(place, message)
             self.columns_awaited = False
             return self._begin()
+        if message.kind == SIGNS.kind and self.signs_awaited and message.sender == self.terms.active[0]:
+            self.own_signs, self.signs_awaited = message["signs"], False
+            return self._begin()
         block = self.blocks[place]
+        if message.kind == REACH.kind and self._bounded and isinstance(block, DirectionBlock) and self._asked(message):
+            block.reach = message["reach"]
+            return self._combine() if all(one.answered for one in self.blocks) else ()
         if message.kind == DIRECTION.kind and isinstance(block, DirectionBlock) and self._asked(message):
             block.take(message.body)
             return self._combine() if all(one.answered for one in self.blocks) else ()
@@ -152,8 +174,11 @@ class SubspaceServer(Server):
 
         Not in a warm start: there the intercept alone could meet a constraint only by spoiling the rest.
         """
-        if self.awaited or self.columns_awaited:
+        if self.awaited or self.columns_awaited or self.signs_awaited:
             return ()
+        for block in self.blocks:
+            if isinstance(block, OwnBlock) and self._bounded:
+                block.bound(self.own_signs)
         if self.job.fit_intercept and not self.scores.any():
             self._accept(self.tiny.best_intercept(self.problem, self.scores, self.multipliers))
         return self._ask()
@@ -310,7 +335,8 @@ class SubspaceServer(Server):
             near = self.decrement <= PROMISE * tol * objective if left is None else left <= MOST_LEFT_OF_RATES * tol
         else:
             # A round without any gain has reached the precision of the messages.
-            near = left is None or left <= MOST_LEFT * tol or self.progress.gained_little(objective, 1e-3 * tol)
+            most = MOST_LEFT_IN_REACH if self._bounded else MOST_LEFT
+            near = left is None or left <= most * tol or self.progress.gained_little(objective, 1e-3 * tol)
         return (
             slack <= FEASIBLE
             and near

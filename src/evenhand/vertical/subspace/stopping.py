@@ -24,6 +24,8 @@ MOST_LEFT: Final = 20.0
 which parties find little may be followed by one in which they find much; the bound then tells that they will."""
 MOST_LEFT_OF_RATES: Final = 8.0
 """The same where bounds move, so that the gain of another round is not comparable."""
+MOST_LEFT_IN_REACH: Final = 3.0
+"""The same where signs of weights are bounded: the gain of another round is then limited by the parties' reach."""
 PROMISE: Final = 0.2
 """Share of the distance that parties promise. It decides where there is neither a bound nor a comparable gain."""
 GAINS_LEFT: Final = 3.0

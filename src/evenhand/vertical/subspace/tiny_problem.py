@@ -20,6 +20,7 @@ from evenhand.constraints.slices import Bounds
 from evenhand.constraints.widening import UNBOUNDED
 from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns, RowSample, draw_sample
 from evenhand.programs.combining.cuts import CutModel, cut_models
+from evenhand.programs.combining.elastic import Box
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
 from evenhand.vertical.problem import narrowness
 from evenhand.vertical.subspace.blocks import PartyBlock
@@ -343,6 +344,7 @@ class TinyProblem:
         known, norms = self._parts(blocks, squared_norm)
         # Chosen anew each round: a penalty that one round needed would slow the next along the curve of a constraint.
         penalty = min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
+        box = self._box(blocks)
         columns, cost = self._arranged(known), float(len(scores)) * len(known) ** 2
         sample = None if self._sample is None else self._sample.of(columns)
         # A pass over the same columns starts from the factorisation of the one before.
@@ -365,6 +367,7 @@ class TinyProblem:
                 sample=sample,
                 root=root,
                 known=present() if lagrangian is present().lagrangian else None,
+                box=box,
             )
             self.effort += solution.iterations * cost
             left -= solution.iterations
@@ -400,6 +403,14 @@ class TinyProblem:
             # A single number, broadcast to all rows.
             known.append(np.broadcast_to(1.0, self._rows))
         return known, Quadratic(gram, linear, 0.5 * self._regulariser * squared_norm)
+
+    def _box(self, blocks: Sequence[PartyBlock]) -> Box | None:
+        """Return the bounds on all coefficients; None if there are none."""
+        sides = [np.concatenate(one) for one in zip(*(block.box for block in blocks), strict=True)]
+        lower, upper = (np.append(side, limit) for side, limit in zip(sides, (-np.inf, np.inf), strict=True))
+        size = len(lower) - (not self._intercept)
+        found = Box(lower[:size], upper[:size])
+        return found if found.bounded.any() else None
 
     def _arranged(self, known: list[Array]) -> Columns:
         """Copy columns side by side, into memory that is used again each round, unless they are too large."""

@@ -45,6 +45,7 @@ SOLVER = Solver(
     losses=("logistic", "squared"),
     exact=False,
     takes_weights=True,
+    takes_monotone=True,
     takes_label_privacy=True,
     vocabulary=VOCABULARY,
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -33,9 +32,10 @@ class Trees(GrowthOptions):
         level, a round a level. Every party then learns in which node each row is. ``"auto"``: begins with parties' own
         trees, tries one that crosses them, and continues with the kind that lowers the held-out loss more a round.
     monotone
-        By party name, for each of its columns: 1 if scores may only rise with the column, −1 if they may only fall, and
-        0 for either. The leaf values of such a party keep the proportions that LightGBM found, which respect the order.
-        Only the factor of each tree is solved for. Requires ``interactions="none"``.
+        Whether parties may have columns in which scores may only rise, or only fall (`PartyEncoder(monotone=...)`). The
+        leaf values of such a party keep the proportions that LightGBM found, which respect the order. Only the factor
+        of each tree is solved for. Requires ``interactions="none"``. Estimators and job files set it if a party names
+        such columns; where each participant has its own file, set it in the job.
     folds
         Number of models, each fitted without one fold of the rows. Bounds are met at the scores of rows by the model
         that has not seen them, and new people get the average of all models. A party grows this many times `trees` in a
@@ -50,15 +50,11 @@ class Trees(GrowthOptions):
 
     trees: Annotated[int, Field(ge=1, le=16)] = 1
     interactions: Interactions = "none"
-    monotone: Mapping[str, Any] = field(default_factory=dict)
+    monotone: bool = False
     folds: Annotated[int, Field(ge=1, le=10)] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(map(_are_directions, self.monotone.values())):
-            raise InputError(
-                f"monotone is {self.monotone!r}; give by party one of 1, -1 and 0 for each column: {{'bank': [1, 0]}}"
-            )
         if self.monotone and self.interactions != "none":
             raise InputError("monotone needs interactions='none': trees across parties keep no order")
 
@@ -71,7 +67,3 @@ class Trees(GrowthOptions):
     @property
     def steps_of_patience(self) -> int:
         return self.patience or (3 if self.interactions == "none" else 8)
-
-
-def _are_directions(given: Any) -> bool:
-    return isinstance(given, (list, tuple)) and all(type(one) is int and -1 <= one <= 1 for one in given)

@@ -14,7 +14,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.problem import Party, PartyData, check_rows, has_intercept
+from evenhand.vertical.problem import Party, PartyData, check_rows, check_told, has_intercept
 from evenhand.vertical.trees.messages import (
     DERIVATIVES,
     LEAF_VALUES,
@@ -121,11 +121,9 @@ class TreesParty(Party):
 
     def _monotone(self, name: str, own: PartyData) -> tuple[int, ...]:
         """Return in which direction scores may change with each of the party's columns."""
-        found = tuple(self.options.monotone.get(name, ()))
-        if found and len(found) != own.matrix.shape[1]:
-            raise InputError(f"{name}: monotone has {len(found)} entries for {own.matrix.shape[1]} columns")
-        if any(found[place] for place in own.categorical if found):
-            raise InputError(f"{name}: monotone names a column of categories, which have no order; give it 0")
+        found = () if own.signs is None else tuple(map(int, own.signs))
+        if any(found):
+            check_told(name, self.options.monotone)
         return found
 
     def _offer(self, nodes: Any, count: int) -> Message:

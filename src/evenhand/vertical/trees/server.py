@@ -99,10 +99,6 @@ class TreesServer(Server):
         if terms.warm:
             raise InputError("trees cannot start from an earlier run; start without warm_start")
         self.options = options = terms.job.settings(Trees)
-        if unknown := sorted(options.monotone.keys() - set(terms.names)):
-            raise InputError(
-                f"monotone names {unknown[0]!r}, which is not a party; choose from {', '.join(terms.names)}"
-            )
         self.folds = options.folds_of(terms)
         self.trees = self.folds * options.trees
         sizes = {"folds": self.folds, "trees": self.trees, "leaves": options.leaves}
@@ -293,7 +289,7 @@ class TreesServer(Server):
     def _combine(self, answers: Sequence[Message]) -> Sends:
         """Solve for the leaf values of the parties' own trees; the model is the average over folds."""
         given = leaves_by_fold(answers, self.folds, self.options.trees, self.options.leaves)
-        ordered = [any(self.options.monotone.get(party, ())) for party in self.parties]
+        ordered = [bool(answer["proportions"].any()) for answer in answers]
         trees = np.flatnonzero(np.repeat(ordered, self.options.trees))
         fit, values = fit_in_order(self._fit, given, trees)
         self.values = np.concatenate([self.values, averaged(given, values, len(self.parties))[None]])
