@@ -105,7 +105,8 @@ def test_default_tolerance_is_kept_where_columns_of_parties_are_close_to_depende
 )
 def test_signs_and_a_constraint_hold_together(constraint: Any) -> None:
     tables, labels = people(900, 3, 7, correlated=False)
-    groups = pd.DataFrame({"group": (tables["p0"]["x0"].to_numpy() > 0.3).astype(int)})
+    noise = np.random.default_rng(0).normal(size=900)
+    groups = pd.DataFrame({"group": (tables["p0"]["x0"].to_numpy() + noise > 0.3).astype(int)})
     model = VerticalClassifier(constraint=constraint, encoder=ordered(tables), random_state=0)
     model.fit(tables, labels, sensitive_features=groups)
     assert model.certificate_.converged

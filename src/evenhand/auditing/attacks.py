@@ -143,8 +143,8 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _KEYS: "public-key, public-keys, joining, column-count",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, audited, score-triple, share-kept, fairness, difference, share",
-    _OF_MODEL: "reach, leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
-    "sqp leave out, trees count, trees splits, trees values, trees finish",
+    _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
+    "reach, sqp leave out, trees count, trees splits, trees values, trees finish",
     _COUNTS: "summary, sums, rates, counts-by-group, prox-al summands, sqp left out, trees histograms, trees leaf sums",
     "it goes to those who hold the labels anyway": "labels",
     "it stays in the organisation of the label holder": "own-columns, signs",
