@@ -46,6 +46,28 @@ def test_each_bound_has_its_run_and_its_point(
     assert (out / "epsilon-0.1" / "run.toml").read_bytes() == before
 
 
+def test_of_two_constraints_one_changes_and_the_other_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SmallJob(tmp_path, rows=300)
+    both = [{"kind": "equal-opportunity", "epsilon": 0.3}, {"kind": "demographic-parity", "epsilon": 0.2}]
+    job.content["job"] = {"constraint": both, "test_fraction": 0.25, "max_rounds": 2}
+    job.write()
+    bounds = ("--epsilon", 0.15, "--epsilon", 0.1, "--epsilon", 0.05, "--vary", "demographic-parity")
+    assert frontier(monkeypatch, tmp_path / "job.toml", *bounds, "--out", tmp_path / "bounds") == 0
+    said = capsys.readouterr().err
+    assert "the bound of demographic-parity changes (--vary); every run keeps equal-opportunity" in said
+    assert said.count("Protection masked") == 1
+    for name, asked in {"without": [0.3], "epsilon-0.15": [0.3, 0.15], "epsilon-0.05": [0.3, 0.05]}.items():
+        record = RunRecord.read(tmp_path / "bounds" / name)
+        assert [one["asked"] for one in record.result["constraints"]["train"]] == asked
+    page = (tmp_path / "bounds" / "frontier.html").read_text(encoding="utf-8")
+    assert "The bound of demographic parity changes; the job also keeps equal opportunity within 0.3" in page
+    assert "demographic parity: gap in selection rates" in page
+    assert frontier(monkeypatch, tmp_path / "job.toml", "--vary", "loss-parity", "--out", tmp_path / "other") == 2
+    assert "there is 'equal-opportunity', 'demographic-parity'" in capsys.readouterr().err
+
+
 def test_what_cannot_be_varied_is_refused_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

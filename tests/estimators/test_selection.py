@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from support.problems import small
 
 from evenhand import (
+    DemographicParity,
     EqualizedOdds,
     EqualOpportunity,
     HorizontalClassifier,
@@ -22,6 +23,7 @@ from evenhand import (
     frontier,
     select,
 )
+from evenhand.constraints.kinds import moved
 from evenhand.errors import DataError, GridEdgeWarning, InputError
 from evenhand.estimators.selection import with_settings
 from evenhand.jobs.tables import fold_numbers
@@ -127,10 +129,15 @@ def test_wrong_questions_are_refused(data) -> None:
         frontier(estimator, tables, labels, sensitive_features=groups, folds=1)
 
 
-def test_epsilon_is_replaced_where_there_is_one() -> None:
-    pair = with_settings((EqualizedOdds(0.3), NeymanPearson(0.2)), 0.05)
-    assert pair == (EqualizedOdds(0.05), NeymanPearson(0.2))
-    assert with_settings(EqualizedOdds(0.3), 0.05, 2.0) == EqualizedOdds(0.05, temperature=2.0)
+def test_one_epsilon_is_replaced_and_the_others_stay() -> None:
+    given = (EqualizedOdds(0.3), DemographicParity(0.1), NeymanPearson(0.2))
+    assert with_settings(given, 0, 0.05) == (EqualizedOdds(0.05), *given[1:])
+    assert with_settings(given, 1, 0.05, 2.0)[0] == EqualizedOdds(0.3, temperature=2.0)
+    assert moved(given) == 0
+    assert moved(given, "demographic-parity") == 1
+    assert moved([NeymanPearson(0.2)]) is None
+    with pytest.raises(InputError, match=r"'loss-parity'.*there is 'equalized-odds', 'demographic-parity'"):
+        moved(given, "loss-parity")
 
 
 # Whether a model within 0.02 is found in a fold of a hundred rows is chance, and not what is asked here.

@@ -16,6 +16,7 @@ from support.tables import SmallJob
 from evenhand.cli import main
 from evenhand.errors import InputError, RunError
 from evenhand.metrics.performance import wilson
+from evenhand.report.frontier import best_balance
 from evenhand.report.page import make_page
 from evenhand.report.page.charts import Axis, number
 from evenhand.report.record import RunRecord
@@ -209,6 +210,13 @@ def test_the_command_writes_once_and_says_where(
     assert command(tmp_path, "--out", tmp_path / "other.html")[0] == RunError.exit_code
     assert command(runs["plain"], "--out", out, "--serve")[0] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
+
+
+def test_a_bound_that_changes_nothing_is_not_ringed() -> None:
+    points = {"0.2": (0.05, 0.9), "0.1": (0.05, 0.9), "0.02": (0.03, 0.8)}
+    assert best_balance(points) == "0.2"
+    assert best_balance(points, (0.05, 0.9)) == "0.02"
+    assert best_balance({"0.2": (0.05, 0.9)}, (0.05, 0.9)) is None
 
 
 @pytest.mark.parametrize(("count", "out_of"), [(0, 10), (10, 10), (3, 7), (1, 1), (500, 1000)])

@@ -7,7 +7,7 @@ Every constraint of the five papers is linear in slice means, so a constraint on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,7 +18,7 @@ import numpy as np
 from evenhand.constraints.groups import Groups
 from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.slices import Inequality, Slice
-from evenhand.errors import ConstraintError
+from evenhand.errors import ConstraintError, InputError
 from evenhand.printing import is_number, quoted
 
 
@@ -294,3 +294,20 @@ def as_list(constraints: Constraints) -> list[Constraint]:
                 f"{quoted(constraint)} is not a constraint; use for example evenhand.EqualOpportunity(epsilon=0.01)"
             )
     return wanted
+
+
+def moved(constraints: Sequence[Constraint], vary: str | None = None) -> int | None:
+    """Return the place of the one constraint whose ε a frontier changes; None if none has an ε.
+
+    Parameters
+    ----------
+    vary
+        Kind of the constraint; None takes the first that has an ε. The others keep their bounds.
+    """
+    places = [place for place, one in enumerate(constraints) if hasattr(one, "epsilon")]
+    if vary is None:
+        return places[0] if places else None
+    if not (found := [place for place in places if constraints[place].kind == vary]):
+        kinds = ", ".join(repr(constraints[place].kind) for place in places) or "none"
+        raise InputError(f"vary is {quoted(vary)}, which is no constraint with an epsilon here; there is {kinds}")
+    return found[0]

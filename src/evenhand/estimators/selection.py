@@ -8,7 +8,7 @@ neighbour.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.kinds import Constraint, as_list
+from evenhand.constraints.kinds import Constraint, as_list, moved
 from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
 from evenhand.estimators.client_rows import read_inputs
 from evenhand.estimators.horizontal import HorizontalClassifier
@@ -89,6 +89,7 @@ def frontier(
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
+    vary: str | None = None,
     folds: int = 5,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -98,14 +99,16 @@ def frontier(
     biased upwards by chance.
 
     Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
-    what the constraint bounds, measured exactly (rates, not their smooth stand-ins; the worst of several constraints).
+    what the constraint bounds, measured exactly (rates, not their smooth stand-ins). Of several constraints `vary`
+    names the kind of the one whose ε changes, by default the first that has one; the others keep their bounds.
     ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.gaps`), and
     ``converged`` is the share of folds whose fit converged, and
     ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM. `sample_weight` is for training, as
     in `fit`; metrics count each held-out row once, as those of runs do.
     """
-    varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]
-    if estimator.constraint is None or not varied:
+    constraints = as_list(estimator.constraint)
+    place = moved(constraints, vary)
+    if place is None:
         raise InputError("the estimator has no constraint with an epsilon to vary; add one")
     rows = _rows_of(estimator, X, Beside(y, sensitive_features, sample_weight), clients)
     fold = fold_numbers(rows.ids, folds, seed)
@@ -119,21 +122,21 @@ def frontier(
             # With label privacy every fit starts from scratch.
             fresh = getattr(estimator, "label_privacy", None) is not None
             model = clone(estimator).set_params(alpha=alpha, warm_start=not fresh)
-            for place, epsilon in enumerate(path):
-                model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
+            for bound, epsilon in enumerate(path):
+                model.set_params(constraint=with_settings(constraints, place, epsilon, temperature))
                 with warnings.catch_warnings():
                     # The final fit on all rows warns about small slices; those of single folds do not matter.
                     warnings.simplefilter("ignore", SmallSliceWarning)
                     model.fit(rows.features(train), rows.labels[train], **rows.beside(train))
                 # Decisions of the fold's own cut.
                 part = model.decision_function(rows.features(test)) - model._own_cut
-                scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
-                cost[place] += np.array([model.n_iter_, model.bytes_sent_, model.certificate_.converged]) / folds
+                scores[bound, test] = part if model.pos_label_ == model.classes_[1] else -part
+                cost[bound] += np.array([model.n_iter_, model.bytes_sent_, model.certificate_.converged]) / folds
         for epsilon, values, (rounds, nbytes, converged) in zip(path, scores, cost, strict=True):
             given: dict[str, Any] = {"sensitive_features": rows.groups, "pos_label": model.pos_label_}
-            quality = summary(rows.labels, values, **given, cross=any(one.crosses for one in varied))
+            quality = summary(rows.labels, values, **given, cross=any(one.crosses for one in constraints))
             setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
-            gap = judged(quality["accuracy"], constraint_gaps(varied, rows.labels, values, **given))
+            gap = judged(quality["accuracy"], constraint_gaps(constraints[place], rows.labels, values, **given))
             told = {"rounds": rounds, "bytes": nbytes, "converged": converged}
             lines.append({**setting, **quality, **gap, **told})
     return pd.DataFrame(lines)
@@ -213,6 +216,7 @@ def select(
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
+    vary: str | None = None,
     folds: int = 5,
     maximise: str = "score",
     subject_to: Mapping[str, float] | None = None,
@@ -232,6 +236,8 @@ def select(
         One weight for each row, as in `fit`. It changes training only: metrics count each held-out row once.
     epsilons, alphas, temperatures
         Values to try, in all combinations. None keeps alpha at 2/n, or the constraint's temperature.
+    vary
+        Kind of the constraint whose ε is chosen, by default the first that has one; the others keep their bounds.
     maximise
         A column of the table (see :func:`frontier`). ``"score"`` is the harmonic mean of accuracy and 1 − gap, of the
         gap that the constraint bounds; or ``"accuracy"``, ``"HM"``, ``"FR"``.
@@ -249,7 +255,7 @@ def select(
             "last fit would reveal the choice. Use frontier, and set epsilon and alpha yourself"
         )
     data = {"sensitive_features": sensitive_features, "sample_weight": sample_weight, "clients": clients}
-    grid: dict[str, Any] = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures}
+    grid: dict[str, Any] = {"epsilons": epsilons, "alphas": alphas, "temperatures": temperatures, "vary": vary}
     table = frontier(estimator, X, y, **data, **grid, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):
         if column not in table.columns:
@@ -261,13 +267,15 @@ def select(
     best = int(np.lexsort((-table[maximise].to_numpy(), unconverged, missed))[0])
     chosen = {name: table[name].iloc[best] for name in ("epsilon", "alpha", "temperature")}
     epsilon, alpha, temperature = (None if pd.isna(value) else float(value) for value in chosen.values())
-    assert estimator.constraint is not None
     assert epsilon is not None
     default = 2.0 / len(y)
     _warn_of_edge("epsilon", epsilon, epsilons)
     _warn_of_edge("alpha", default if alpha is None else alpha, [default if one is None else one for one in alphas])
     _warn_of_edge("temperature", temperature, temperatures)
-    constraint = with_settings(estimator.constraint, epsilon, temperature)
+    constraints = as_list(estimator.constraint)
+    place = moved(constraints, vary)
+    assert place is not None
+    constraint = with_settings(constraints, place, epsilon, temperature)
     fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
     fitted.fit(X, y, **{name: value for name, value in data.items() if value is not None})
     return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
@@ -286,11 +294,13 @@ def _warn_of_edge(name: str, chosen: float | None, tried: Sequence[float | None]
 
 
 def with_settings(
-    constraint: Constraint | Iterable[Constraint], epsilon: float, temperature: float | None = None
-) -> Any:
-    """Return the constraints with another ε and, if given, another temperature."""
-    if not isinstance(constraint, Constraint):
-        return tuple(with_settings(one, epsilon, temperature) for one in constraint)
-    wanted = {"epsilon": epsilon} | ({} if temperature is None else {"temperature": temperature})
-    known = {field.name for field in fields(constraint)}
-    return replace(constraint, **{name: value for name, value in wanted.items() if name in known})
+    constraints: Sequence[Constraint], place: int, epsilon: float, temperature: float | None = None
+) -> tuple[Constraint, ...]:
+    """Return the constraints, that at `place` with another ε and, if given, all with another temperature."""
+    found = []
+    for number, one in enumerate(constraints):
+        wanted = {"epsilon": epsilon} if number == place else {}
+        if temperature is not None and any(field.name == "temperature" for field in fields(one)):
+            wanted["temperature"] = temperature
+        found.append(replace(one, **wanted))
+    return tuple(found)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
+from evenhand.constraints.kinds import moved
 from evenhand.data.tables.addresses import Address, shown_file
 from evenhand.errors import DataError, EvenhandError, JobError, ResourceError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
@@ -76,19 +77,22 @@ def read_job(path: Path) -> JobFile:
     return parse_vertical(content, str(path))
 
 
-def with_epsilon(job: JobFile, epsilon: float | None) -> JobFile:
-    """Return the job with this ε in each constraint that has an ε; None removes all constraints."""
-    varied = [one for one in job.job.constraint if "limit" not in one]
-    if not varied:
+def with_epsilon(job: JobFile, epsilon: float | None, vary: str | None = None) -> JobFile:
+    """Return the job with this ε in one constraint; None removes that constraint. All others stay as they are.
+
+    Parameters
+    ----------
+    vary
+        Kind of the constraint; None takes the first that has an ε.
+    """
+    given = list(job.job.constraint)
+    place = moved([to_constraint(one) for one in given], vary)
+    if place is None:
         raise JobError("the job has no constraint with an epsilon that could be varied; add one to [job]")
-    constraint = (
-        []
-        if epsilon is None
-        else [one if one not in varied else one | {"epsilon": epsilon} for one in job.job.constraint]
-    )
-    for one in constraint:
+    given[place : place + 1] = [] if epsilon is None else [given[place] | {"epsilon": epsilon}]
+    for one in given:
         to_constraint(one)
-    return job.model_copy(update={"job": job.job.model_copy(update={"constraint": constraint})})
+    return job.model_copy(update={"job": job.job.model_copy(update={"constraint": given})})
 
 
 def check_place(path: Path, resume: bool) -> None:

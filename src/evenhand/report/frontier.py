@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,13 +31,15 @@ def balance(gap: float, accuracy: float) -> float:
     return 2.0 * accuracy * fairness / (accuracy + fairness) if fairness > 0 else 0.0
 
 
-def best_balance(points: Mapping[str, tuple[float, float]], without: float | None) -> str | None:
-    """Return the point of gap and accuracy with the best balance, among those with a smaller gap than `without`.
+def best_balance(points: Mapping[str, tuple[float, float]], without: tuple[float, float] | None = None) -> str | None:
+    """Return the point of gap and accuracy with the best balance, among those that differ from the point `without`.
 
-    A bound so wide that it changes nothing is no choice, and neither is the model without one.
+    A bound so wide that it changes nothing is no choice.
     """
-    smaller = [name for name, (gap, _) in points.items() if without is None or gap < without]
-    return max(smaller, key=lambda name: balance(*points[name]), default=None)
+    changed = [
+        name for name, point in points.items() if without is None or max(np.abs(np.subtract(point, without))) > 1e-9
+    ]
+    return max(changed, key=lambda name: balance(*points[name]), default=None)
 
 
 def draw_frontier(

@@ -63,15 +63,16 @@ def _plane(records: Sequence[RunRecord]) -> Markup:
     if not points:
         return Markup("")
     names = sorted(asked, key=lambda name: -asked[name]) if len(set(asked.values())) > 2 else []
-    without = next((points[name].x for name in points if name not in asked), None)
-    best = best_balance({name: (points[name].x, points[name].y / 100) for name in names}, without)
+    places = {name: (point.x, point.y / 100) for name, point in points.items()}
+    without = next((place for name, place in places.items() if name not in asked), None)
+    best = best_balance({name: places[name] for name in names}, without)
     words = "What fairness costs, with 95 % intervals"
     if names and others:
         words += f". The bound of {_named(moved)} changes; the job also keeps {others}"
     if best is not None:
         words += (
             f". {best} (ringed) has the best balance of accuracy and 1 − gap on these rows"
-            f"{'' if without is None else ', among bounds that shrink the gap'}"
+            f"{'' if without is None else ', among bounds that change the model'}"
         )
     axes = {"x_label": LABELS.get(gap, gap), "y_label": "accuracy, %"}
     return plane_chart(words, points, **axes, y_least=2.0, joined_names=names, chosen=best)
