@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pandas as pd
 import pytest
 
 from evenhand.data.examples import example_files
-from evenhand.errors import InputError
+from evenhand.errors import ColumnWarning, InputError
+from evenhand.jobs.checking import check_job_file
 from evenhand.jobs.drafted_text import draft_text
 from evenhand.jobs.drafting import DraftTable, complete_draft, draft_job
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.interview import interview
+from evenhand.jobs.vertical.file import parse_vertical
 
 GIVEN: dict[str, Any] = {"split": None, "id": [], "label": None, "positive": None, "sensitive": None}
 
@@ -96,6 +99,49 @@ def test_ids_that_are_written_differently_are_said(folder: Path, tmp_path: Path)
     found = [DraftTable.look(folder / "bank.csv"), DraftTable.look(tmp_path / "bureau.csv")]
     with pytest.raises(InputError, match=r"no id is in all tables \(bank: '0030754'.*leading zeros"):
         draft_job(found, id=["customer"])
+
+
+def test_check_prints_the_lines_that_a_job_file_lacks(folder: Path) -> None:
+    """They are those of a draft, and with them nothing more is proposed."""
+    content = {
+        "job": {"ids": "inner", "constraint": {"kind": "equal-opportunity", "epsilon": 0.05, "measure": "error"}},
+        "party": [
+            {
+                "name": "bank",
+                "role": "active",
+                "table": "bank.csv",
+                "id": "customer",
+                "decimal": ",",
+                "label": {"column": "arrears"},
+                "sensitive": ["age"],
+                "types": {"note": "leave out"},
+            },
+            {"name": "cards", "table": "cards.csv", "id": "customer_no"},
+        ],
+    }
+    with pytest.warns(ColumnWarning) as caught:
+        found = check_job_file(parse_vertical(content, "job.toml"), folder)
+    said = [str(one.message) for one in caught if "'opened'" in str(one.message)]
+    assert len(said) == 1, "once, though the parts are read again on their own"
+    text = found.to_paste()
+    lines = [line.split("   #")[0] for line in text.splitlines()]
+    assert lines == [
+        "# in [[party]] bank",
+        'incomplete = "drop"',
+        "bands = { age = [30, 60] }",
+        'types = { note = "leave out", opened = "date" }',
+        "# in [[party]] cards",
+        'duplicates = "sum"',
+        'types = { owed = "number" }',
+    ]
+    assert any("duplicates = 'first'" in one for one in found.problems)
+    bank, cards = content["party"]
+    bank |= tomllib.loads("\n".join(lines[1:4]))
+    cards |= tomllib.loads("\n".join(lines[5:]))
+    with pytest.warns() as caught:
+        again = check_job_file(parse_vertical(content, "job.toml"), folder)
+    assert any("column 'born' tells 'age' of all rows" in str(one.message) for one in caught)
+    assert (list(again.problems), again.to_paste()) == ([], "")
 
 
 class Person:

@@ -19,7 +19,9 @@ def check(
 
     Shows how many rows each table has and how many match, the type and number of features of every column, and how
     many training rows each group and label has. Also shows the smallest gap between groups that so many rows can
-    prove for new people: at best (no errors) and at worst (half of the decisions wrong).
+    prove for new people: at best (no errors) and at worst (half of the decisions wrong). Then come lines to paste into
+    the job file: bands of sensitive numbers, small groups to merge, types of columns, what to do with duplicate ids and
+    with rows without label or group.
 
     \b
     Example:
@@ -35,6 +37,8 @@ def check(
     console = Console(markup=False, emoji=False)
     for table in found.shown():
         console.print(table)
+    if lines := found.to_paste():
+        say(f"proposed for {job}; a key that is there already is replaced:\n\n{lines}\n")
     if found.problems:
         raise InputError("\n".join([_counted(len(found.problems)), *found.problems]))
     say(f"no problems found; train with: evenhand train {job}")

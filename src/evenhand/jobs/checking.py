@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,25 +16,40 @@ import pandas as pd
 from evenhand.arrays import Booleans
 from evenhand.constraints.groups import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.party_tables import PartyTable
-from evenhand.errors import EvenhandError, InputError, MissingExtraError
+from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
+from evenhand.errors import ColumnWarning, EvenhandError, InputError, MissingExtraError
 from evenhand.jobs.folder import JobFile
-from evenhand.jobs.horizontal.file import HorizontalJobFile
+from evenhand.jobs.horizontal.file import DataSection, HorizontalJobFile
 from evenhand.jobs.horizontal.rows import client_pictures, open_frame
+from evenhand.jobs.horizontal.rows import table_source as table_source_of_client
 from evenhand.jobs.horizontal.runs import HorizontalTables, check_epsilon, open_horizontal_tables
 from evenhand.jobs.parsing import problems_of
+from evenhand.jobs.proposals import proposals
 from evenhand.jobs.quality import QualityRows, check_measurable
-from evenhand.jobs.tables import Classes, common_labels, hold_out, label_column, naming
-from evenhand.jobs.vertical.file import VerticalJobFile, VerticalJobSection
+from evenhand.jobs.tables import Classes, common_labels, hold_out, label_column, naming, tell
+from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, VerticalJobSection, table_source
 from evenhand.jobs.vertical.rows import held_labels, open_party
 from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
+from evenhand.printing import printable
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
 
 T = TypeVar("T")
 
 
 def check_job_file(job: JobFile, base: Path) -> Checkup:
-    """Read everything that training would read; if that fails, check each part on its own."""
+    """Read everything that training would read; if that fails, check each part on its own. Propose missing keys."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ColumnWarning)
+        found = _checked(job, base)
+    # Parts are read again on their own if the whole cannot be: say everything once.
+    for one in dict.fromkeys((str(warning.message), warning.category) for warning in caught):
+        warnings.warn(*one, stacklevel=2)
+    return replace(found, proposed=_proposed(job, base))
+
+
+def _checked(job: JobFile, base: Path) -> Checkup:
     problems = Problems()
     with problems.noted():
         _require_extras(job)
@@ -54,6 +71,64 @@ def check_job_file(job: JobFile, base: Path) -> Checkup:
     with problems.noted():
         check_measurable(tables.labelled())
     return _parties(tables, problems)
+
+
+def _proposed(job: JobFile, base: Path) -> dict[str, list[str]]:
+    """Return the lines that each section of the job file lacks, by the section's heading."""
+    if isinstance(job, HorizontalJobFile):
+        data = job.data
+        frames = [_raw(table_source_of_client(client, data, base)) for client in job.client]
+        if job.has_images or any(one is None for one in frames):
+            return {}
+        whole = pd.concat([one for one in frames if one is not None], ignore_index=True)
+        lines = _lines(whole, data, data.id, data.label.column, data.sensitive, job.client[0].decimal, by_name=True)
+        return {"[data]": lines} if lines else {}
+    found = {}
+    for party in job.party:
+        frame = _raw(table_source(party, base))
+        if frame is not None:
+            label = None if party.label is None else party.label.column
+            lines = _lines(frame, party, party.id, label, party.sensitive, party.decimal)
+            if lines:
+                found[f"[[party]] {party.name}"] = lines
+    return found
+
+
+def _raw(source: TableSource) -> pd.DataFrame | None:
+    """Return a table as it is, with the id as a column; None if it cannot be read."""
+    if source.table is not None and is_libsvm(source.table):
+        return None
+    try:
+        return read_table(replace(source, id=None, types={}))
+    except EvenhandError:
+        return None
+
+
+def _lines(
+    frame: pd.DataFrame,
+    section: PartySection | DataSection,
+    id: str | None,
+    label: str | None,
+    sensitive: Sequence[str],
+    decimal: Decimal,
+    *,
+    by_name: bool = False,
+) -> list[str]:
+    beside = {id, label, *sensitive, getattr(section, "weight", None)}
+    features = section.columns or [str(name) for name in frame.columns if name not in beside]
+    found = proposals(
+        frame,
+        id=id,
+        features=features,
+        label=label,
+        sensitive=sensitive,
+        decimal=decimal,
+        said=section.model_fields_set,
+        types=section.types,
+        grouping=section.grouping,
+        by_name=by_name,
+    )
+    return [f"{one.line()}   # {printable(one.why)}".replace("\n", " ") for one in found]
 
 
 class Problems(list[str]):
@@ -174,7 +249,9 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
         if test is None:
             continue
         with problems.noted(), naming(f"party {party.name!r}"):
-            table.encode(~test, job.job.scale, job.to_job().model == "trees", job.job.to_rules(party, job.to_job()))
+            trees, rules = job.to_job().model == "trees", job.job.to_rules(party, job.to_job())
+            encoder, _ = table.encode(~test, job.job.scale, trees, rules)
+            tell(f"party {party.name!r}", encoder.remarks)
         if party.label is not None:
             with problems.noted(), naming(f"party {party.name!r}"):
                 held_labels(table, party, test, job.to_job().constraints)

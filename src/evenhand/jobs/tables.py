@@ -172,7 +172,7 @@ def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str])
         raise DataError(f"{where} is not in the table, which has {listed(names)}")
     values: pd.Series = table[label.column]
     if missing := int(values.isna().sum()):
-        raise DataError(f"{where} has {missing} missing values; drop those rows")
+        raise DataError(f"{where} has {missing} missing values; drop those rows, in a job with incomplete = 'drop'")
     return values
 
 

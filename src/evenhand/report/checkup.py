@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rich.table import Table
@@ -49,6 +49,12 @@ class Checkup:
     columns: Sequence[ColumnFound] = ()
     groups: Sequence[GroupFound] = ()
     labels: tuple[str, str] = ("+1", "-1")
+    proposed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Lines for the job file, by the heading of their section."""
+
+    def to_paste(self) -> str:
+        """Return the lines that the job file lacks, as text; empty if there are none."""
+        return "\n".join(line for heading, lines in self.proposed.items() for line in (f"# in {heading}", *lines))
 
     def shown(self) -> Iterator[Table]:
         """Yield the findings as tables."""

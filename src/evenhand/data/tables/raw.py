@@ -359,7 +359,10 @@ def index_by(frame: pd.DataFrame, name: str, where: str, duplicates: Duplicates 
         frame = _summed(frame, name)
     elif len(repeated):
         some = listed((getattr(one, "item", lambda one=one: one)() for one in repeated), most=3)
-        raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {some}")
+        raise DataError(
+            f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {some}; say which row counts "
+            "with duplicates = 'first', 'last' or 'sum'"
+        )
     return frame.set_index(name)
 
 
