@@ -14,6 +14,7 @@ import pytest
 from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
+from evenhand.data.tables.columns import Shape
 from evenhand.report.page import write_page
 from evenhand.report.record import RunRecord
 
@@ -109,6 +110,9 @@ def with_many_groups(record: RunRecord) -> RunRecord:
         part: [{**found[place % 2], "group": name} for place, name in enumerate(names)]
         for part, found in record.result["groups"].items()
     }
+    values, ends = (-1234567.0, 1.23e-7, 2345678.0, 34567890.0, 456789012.0), tuple((k * 0.1, -0.3) for k in range(4))
+    curve = Shape(values, ends, (0.001, 0.9, 0.05, 0.049), -2.0)
+    curves = {"bank": {"a column with a rather long name": curve, "b": curve._replace(missing=None)}}
     history = record.history.assign(objective=np.linspace(1e-7, 3e-7, len(record.history)))
     traffic = pd.concat([record.traffic.replace({"shop": f"{'a shop with a name ' * 3}{k}"}) for k in range(5)])
     weights = {
@@ -121,6 +125,7 @@ def with_many_groups(record: RunRecord) -> RunRecord:
         history=history,
         traffic=traffic,
         weights=weights,
+        shapes=curves,
         result=record.result | {"groups": groups},
     )
 

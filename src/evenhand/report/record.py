@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
 import pandas as pd
 
+from evenhand.data.tables.columns import Shape
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import MissingExtraError
 from evenhand.models.saved import from_state, state_is_of_trees
@@ -54,6 +56,8 @@ class RunRecord:
         Each owner's raw columns and their kinds, as its encoder knows them.
     started
         The day the run began.
+    shapes
+        Each owner's curves and bins by column, for linear models.
     """
 
     name: str
@@ -67,6 +71,7 @@ class RunRecord:
     audit: Mapping[str, Any] | None = None
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     started: str = ""
+    shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
@@ -89,6 +94,7 @@ class RunRecord:
             audit,
             _columns(folder) if finished else {},
             folder.started,
+            _shapes(folder) if finished else {},
         )
 
     @property
@@ -140,6 +146,17 @@ def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
         if state.get("model") == "linear":
             names = PartyEncoder.from_state(read("encoder")).feature_names_out
             found[owner] = pd.Series(state["weights"][: len(names)], index=names, dtype=float)
+    return found
+
+
+def _shapes(folder: RunFolder) -> dict[str, dict[str, Shape]]:
+    """Return each owner's curves and bins by column, for linear models."""
+    found: dict[str, dict[str, Shape]] = {}
+    for owner, read in folder.owners.items():
+        state = read("weights")
+        if state.get("model") == "linear":
+            shapes = PartyEncoder.from_state(read("encoder")).shapes(np.asarray(state["weights"], dtype=np.float64))
+            found |= {owner: shapes} if shapes else {}
     return found
 
 

@@ -116,6 +116,27 @@ class Bin(NamedTuple):
     high: Array
 
 
+class Shape(NamedTuple):
+    """What a curve, or bins, of a number add to the score.
+
+    Attributes
+    ----------
+    values
+        Where segments begin and end, in ascending order.
+    ends
+        Contributions at the lower and at the upper end of each segment.
+    shares
+        Share of the known training values in each segment; a value at a knot counts half on each side.
+    missing
+        Contribution of a missing value; None if the training rows had none.
+    """
+
+    values: tuple[float, ...]
+    ends: tuple[tuple[float, float], ...]
+    shares: tuple[float, ...]
+    missing: float | None
+
+
 Block: TypeAlias = Array | Integers
 SomeSummary = TypeVar("SomeSummary", bound="ColumnSummary")
 

@@ -21,6 +21,7 @@ from evenhand.data.tables.columns import (
     EncodedColumn,
     FitRules,
     MissingMode,
+    Shape,
     number_from_state,
     require,
     require_keys,
@@ -132,6 +133,14 @@ class CurveColumn(EncodedColumn):
         names = [f"from {low:.6g} to {high:.6g}" for low, high in pairwise(self.bounds)]
         found = [Bin(name, low, high) for name, (low, high) in zip(names, ends, strict=True)]
         return [*found, *(Bin("missing", unit, unit) for unit in units[self.segments :])]
+
+    def shape(self, weights: Array) -> Shape:
+        """Return what the column adds to the score, given the weights of its features."""
+        *segments, last = [(float(one.low @ weights), float(one.high @ weights)) for one in self.bins()]
+        missing = last[0] if self.missing == "seen" else None
+        ends = segments if self.missing == "seen" else [*segments, last]
+        shares = np.diff([0.0, *self.knots[1:-1], 1.0])
+        return Shape(self.bounds, tuple(ends), tuple(map(float, shares)), missing)
 
     def rises(self, numbers: Array) -> list[Array]:
         """Return how much of each segment lies below each number: 0, 1 or in between."""

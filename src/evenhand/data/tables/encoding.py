@@ -22,6 +22,7 @@ from evenhand.data.tables.columns import (
     MissingRule,
     NumbersRule,
     Rules,
+    Shape,
     as_is,
     count_blocks,
     count_features,
@@ -32,6 +33,7 @@ from evenhand.data.tables.columns import (
     require_keys,
     sparse_is_faster,
 )
+from evenhand.data.tables.curve_columns import CurveColumn
 from evenhand.data.tables.matrix_encoding import MatrixScaling
 from evenhand.data.tables.numeric_columns import NumericColumn, NumericSummary
 from evenhand.data.tables.raw import NUMBER, RawColumn
@@ -268,6 +270,16 @@ class PartyEncoder:
     def bins(self) -> dict[str, list[Bin]]:
         """The parts of each raw column's values, as a scorecard lists them; a sparse matrix has none."""
         return {} if self._matrix is not None else {one.name: one.bins() for one in self._fitted()}
+
+    def shapes(self, weights: Array) -> dict[str, Shape]:
+        """Return what each column that is a curve, or bins, adds to the score, given the weights of all features."""
+        found, start = {}, 0
+        for column in self._fitted() if self._matrix is None and not self.as_is else ():
+            width = sum(column.widths)
+            if isinstance(column, CurveColumn):
+                found[column.name] = column.shape(weights[start : start + width])
+            start += width
+        return found
 
     @property
     def categorical(self) -> tuple[int, ...]:

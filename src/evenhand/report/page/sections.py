@@ -11,11 +11,12 @@ from evenhand.report.page.markup import Markup
 from evenhand.report.page.particulars import particulars, weights
 from evenhand.report.page.people import people, performance
 from evenhand.report.page.rounds import rounds
+from evenhand.report.page.shapes import shapes
 from evenhand.report.record import RunRecord, Target
 
 Section: TypeAlias = Callable[[RunRecord, str], Markup]
 """From a run and the identifier of its heading to the section."""
-_ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, weights, particulars)
+_ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, shapes, weights, particulars)
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
     "binary": (performance, people, *_ABOUT_THE_RUN),
     "classes": _ABOUT_THE_RUN,
