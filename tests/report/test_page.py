@@ -17,6 +17,7 @@ from evenhand.cli import main
 from evenhand.errors import InputError, RunError
 from evenhand.metrics.performance import wilson
 from evenhand.report.frontier import best_balance
+from evenhand.report.labels import spread
 from evenhand.report.page import make_page
 from evenhand.report.page.charts import Axis, number
 from evenhand.report.record import RunRecord
@@ -210,6 +211,14 @@ def test_the_command_writes_once_and_says_where(
     assert command(tmp_path, "--out", tmp_path / "other.html")[0] == RunError.exit_code
     assert command(runs["plain"], "--out", out, "--serve")[0] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
+
+
+@pytest.mark.parametrize("heights", [[1.0, 1.0, 1.0], [9.9, 9.8, 0.1, 5.0], [3.0], [0.0, 10.0], [10.0] * 5])
+def test_labels_keep_their_distance_and_their_order(heights: list[float]) -> None:
+    found = spread(heights, 2.0, 0.0, 10.0)
+    assert all(0.0 <= level <= 10.0 for level in found)
+    assert all(after - before >= 2.0 - 1e-9 for before, after in pairwise(sorted(found)))
+    assert np.argsort(found, kind="stable").tolist() == np.argsort(heights, kind="stable").tolist()
 
 
 def test_a_bound_that_changes_nothing_is_not_ringed() -> None:

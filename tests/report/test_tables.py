@@ -65,7 +65,8 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
     assert ["≤", "95", "%", "0.040"] in lines
     lines = [line.split() for line in shown(quality_table(result() | said, "test"))]
     assert ["DEO", "0.0099", "0.0152", "0.0000", "to", "0.0412", "0.0396"] in [line[:7] for line in lines]
-    assert ["DFN", "0.0821", "gap", "in"] in [line[:4] for line in lines]
+    assert ["DFN", "0.0821"] in lines
+    assert ["DFN:", "gap", "in"] in [line[:3] for line in lines]
     table = constraints_table(said)
     assert table is not None
     line = next(line for line in shown(table) if line.strip().startswith("test"))
@@ -73,7 +74,7 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
     assert constraints_table(result()) is None
 
 
-def test_words_wrap_in_eighty_columns_and_none_is_cut() -> None:
+def test_meanings_stand_below_the_table_and_none_is_cut_in_eighty_columns() -> None:
     every = dict.fromkeys(METRICS, 0.1234)
     measured = {"standard_errors": every, "bounds": every, "intervals": dict.fromkeys(METRICS, (0.1, 0.2))}
     told = {name: {"test": values} for name, values in ({"quality": every} | measured).items()}
@@ -81,6 +82,8 @@ def test_words_wrap_in_eighty_columns_and_none_is_cut() -> None:
     assert not any("…" in line for line in lines)
     words = [word for line in lines for word in line.split()]
     assert all(word in words for metric in METRICS.values() for word in metric.meaning.split())
+    last = max(place for place, line in enumerate(lines) if "0.1234" in line)
+    assert min(place for place, line in enumerate(lines) if line.strip().startswith("DFN:")) > last
 
 
 def test_the_certificate_is_told_value_by_value() -> None:

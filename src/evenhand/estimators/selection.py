@@ -21,6 +21,7 @@ from sklearn.base import clone
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.kinds import Constraint, as_list, moved
+from evenhand.constraints.proving import rate_variance
 from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
 from evenhand.estimators.client_rows import read_inputs
 from evenhand.estimators.horizontal import HorizontalClassifier
@@ -101,8 +102,8 @@ def frontier(
     Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
     what the constraint bounds, measured exactly (rates, not their smooth stand-ins). Of several constraints `vary`
     names the kind of the one whose ε changes, by default the first that has one; the others keep their bounds.
-    ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.gaps`), and
-    ``converged`` is the share of folds whose fit converged, and
+    ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.gaps`),
+    ``accuracy_error`` is the standard error of accuracy, ``converged`` is the share of folds whose fit converged, and
     ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM. `sample_weight` is for training, as
     in `fit`; metrics count each held-out row once, as those of runs do.
     """
@@ -137,7 +138,8 @@ def frontier(
             quality = summary(rows.labels, values, **given, cross=any(one.crosses for one in constraints))
             setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
             gap = judged(quality["accuracy"], constraint_gaps(constraints[place], rows.labels, values, **given))
-            told = {"rounds": rounds, "bytes": nbytes, "converged": converged}
+            error = float(np.sqrt(rate_variance(quality["accuracy"] * len(rows.labels), len(rows.labels))))
+            told = {"accuracy_error": error, "rounds": rounds, "bytes": nbytes, "converged": converged}
             lines.append({**setting, **quality, **gap, **told})
     return pd.DataFrame(lines)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.transforms import BboxBase
 
+from evenhand.report.labels import spread
 from evenhand.runtime.files import make_folder, write_figure
 
 LABELS = {
@@ -23,6 +23,12 @@ LABELS = {
     "equalized_odds": "equalized odds: larger of the gaps in error rates",
     "DP": "demographic parity: gap in selection rates",
 }
+
+
+Z: Final = 1.96
+"""Standard errors on each side of a 95 % interval."""
+MOST_LABELS: Final = 24
+"""Labels that fit on top of one another."""
 
 
 def balance(gap: float, accuracy: float) -> float:
@@ -50,14 +56,20 @@ def draw_frontier(
     chosen: tuple[float, float | None] | None = None,
     title: str = "What fairness costs",
 ) -> None:
-    """Plot accuracy against a gap, with one line for each alpha and each point labelled with its ε."""
+    """Plot accuracy against a gap, with one line for each alpha and each point labelled with its ε.
+
+    Whiskers show 95 % intervals: of accuracy, and of the gap that the constraint bounds.
+    """
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for alpha in table["alpha"].drop_duplicates():
         part = _of_alpha(table, alpha).sort_values("epsilon")
         label = "regulariser 2/n" if pd.isna(alpha) else f"regulariser {alpha:g}"
-        axes.plot(part[fairness], 100 * part["accuracy"], marker="o", markersize=4, label=label)
+        across = None if fairness != "gap" else Z * part["gap_error"].to_numpy()
+        up = Z * 100 * part["accuracy_error"].to_numpy()
+        gaps, accuracies = part[fairness].to_numpy(), 100 * part["accuracy"].to_numpy()
+        axes.errorbar(gaps, accuracies, xerr=across, yerr=up, marker="o", markersize=4, elinewidth=0.7, label=label)
     if chosen is not None:
         part = _of_alpha(table, chosen[1])
         point = part[part["epsilon"] == chosen[0]].iloc[0]
@@ -65,13 +77,13 @@ def draw_frontier(
         axes.plot(*place, marker="*", markersize=14, color="black", linestyle="", label="chosen")
     axes.set_xlabel(LABELS.get(fairness, fairness))
     axes.set_ylabel("accuracy on held-out rows, %")
-    axes.set_title(title, loc="left")
-    # Leave room for the last label.
-    axes.set_xlim(0, 1.12 * table[fairness].max())
+    axes.set_title(f"{title}; whiskers are 95 % intervals", loc="left")
+    # A gap is not negative.
+    axes.set_xlim(left=0)
     _keep_small_differences_small(axes)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
-    _name_points(figure, axes, [(row[fairness], 100 * row["accuracy"], row["epsilon"]) for _, row in table.iterrows()])
+    _name_points(axes, [(row[fairness], 100 * row["accuracy"], row["epsilon"]) for _, row in table.iterrows()])
     make_folder(path.parent)
     write_figure(path, figure)
 
@@ -83,22 +95,15 @@ def _keep_small_differences_small(axes: Axes) -> None:
     axes.set_ylim(low - room, high + room)
 
 
-def _name_points(figure: Figure, axes: Axes, points: list[tuple[float, float, float]]) -> None:
-    """Label each point with its ε, further away with a line if the place is taken."""
-    figure.draw_without_rendering()
-    taken: list[BboxBase] = []
-    for gap, accuracy, epsilon in sorted(points):
-        place: dict[str, Any] = {"xy": (gap, accuracy), "textcoords": "offset points"}
-        for away in (-12, 6, -26, 20, -40, 34, -54, 48):
-            note = axes.annotate(f"ε={epsilon:g}", xytext=(6, away), fontsize=7, **place)
-            box = note.get_window_extent().padded(1)
-            inside = axes.bbox.y0 < box.y0 and box.y1 < axes.bbox.y1
-            if inside and not any(box.overlaps(other) for other in taken):
-                taken.append(box)
-                if abs(away) > 12:
-                    axes.annotate("", xytext=(6, away), arrowprops={"arrowstyle": "-", "lw": 0.5}, **place)
-                break
-            note.remove()
+def _name_points(axes: Axes, points: list[tuple[float, float, float]]) -> None:
+    """Name each point's ε in a column on the right, with a line to the point."""
+    low, high = axes.get_ylim()
+    levels = spread([accuracy for _, accuracy, _ in points], (high - low) / MOST_LABELS, low, high)
+    right = axes.get_xlim()[1]
+    for (gap, accuracy, epsilon), level in zip(points, levels, strict=True):
+        place: dict[str, Any] = {"xytext": (1.02 * right, level), "fontsize": 7, "va": "center"}
+        line = {"arrowstyle": "-", "lw": 0.4, "color": "grey", "shrinkA": 0, "shrinkB": 2}
+        axes.annotate(f"ε={epsilon:g}", xy=(gap, accuracy), annotation_clip=False, arrowprops=line, **place)
 
 
 def _of_alpha(table: pd.DataFrame, alpha: float | None) -> pd.DataFrame:

@@ -60,14 +60,20 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     table = bare_table(f"quality on {rows} rows")
     for column in ("metric", "value", "± s.e.", "95 % interval", "≤ 95 %"):
         table.add_column(column, no_wrap=True)
-    # Columns of numbers are narrow, so that this one wraps between words in 80 columns.
-    table.add_column("meaning", overflow="fold")
     errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
     for name, value in result["quality"][rows].items():
         low_high = result["intervals"][rows].get(name)
         interval = "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}"
         numbers = _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name))
-        table.add_row(as_text(name), *numbers, METRICS[name].meaning if name in METRICS else "")
+        table.add_row(as_text(name), *numbers)
+    return _explained(table, {name: METRICS[name].meaning for name in result["quality"][rows] if name in METRICS})
+
+
+def _explained(table: Table, meanings: Mapping[str, str]) -> Table:
+    """Put what names mean below a table, where a line has room for it."""
+    lines = [f"{name}: {words}" for name, words in meanings.items()]
+    table.caption = Text("\n".join([*lines, ""]), style="dim not italic")
+    table.caption_justify = "left"
     return table
 
 
@@ -80,10 +86,10 @@ def performance_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
     whole = bare_table(f"ranking and decisions on {rows} rows{at}")
     for column in ("metric", "value", "95 % interval"):
         whole.add_column(column, no_wrap=True)
-    whole.add_column("meaning", overflow="fold")
     for name, (value, low, high) in found[0]["metrics"].items():
         interval = "" if low is None else f"{low:.4f} to {high:.4f}"
-        whole.add_row(name, _cell(value), interval, PERFORMANCE[name])
+        whole.add_row(name, _cell(value), interval)
+    _explained(whole, {name: PERFORMANCE[name] for name in found[0]["metrics"]})
     if len(found) == 1:
         return [whole]
     groups = bare_table("the same by group: value and half the width of its 95 % interval")

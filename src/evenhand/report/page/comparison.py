@@ -74,6 +74,8 @@ def _plane(records: Sequence[RunRecord]) -> Markup:
             f". {best} (ringed) has the best balance of accuracy and 1 − gap on these rows"
             f"{'' if without is None else ', among bounds that change the model'}"
         )
+    elif names:
+        words += ". No bound changes the model on these rows"
     axes = {"x_label": LABELS.get(gap, gap), "y_label": "accuracy, %"}
     return plane_chart(words, points, **axes, y_least=2.0, joined_names=names, chosen=best)
 

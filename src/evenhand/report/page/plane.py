@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from evenhand.report.labels import spread
 from evenhand.report.page.charts import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis, dot, figure, frame, number, whisker
 from evenhand.report.page.markup import Markup, tag, void
 
@@ -47,7 +48,9 @@ def plane_chart(
         drawn.append(void("polyline", klass="line c5", points=ends))
     if chosen is not None:
         drawn.append(void("circle", klass="ring", cx=x.at(points[chosen].x), cy=y.at(points[chosen].y), r=10))
-    levels = _spread({name: y.at(point.y) for name, point in points.items()}, TOP + 6, height - BOTTOM)
+    levels = dict(
+        zip(points, spread([y.at(one.y) for one in points.values()], _LINE, TOP + 6, height - BOTTOM), strict=True)
+    )
     for place, (name, point) in enumerate(points.items()):
         at, level = (x.at(point.x), y.at(point.y)), levels[name]
         if point.x_interval is not None:
@@ -64,16 +67,3 @@ def plane_chart(
         ]
     cut = {name for name, short in shown.items() if short != name}
     return figure(title, drawn, (WIDTH, height), points if cut else ())
-
-
-def _spread(heights: Mapping[str, float], top: float, bottom: float) -> dict[str, float]:
-    """Return a height for each name, near its point and at least a line apart from the others."""
-    names = sorted(heights, key=lambda name: heights[name])
-    levels: list[float] = []
-    for name in names:
-        levels.append(max(heights[name], levels[-1] + _LINE if levels else top))
-    below = bottom
-    for place in reversed(range(len(levels))):
-        levels[place] = below = min(levels[place], below)
-        below -= _LINE
-    return dict(zip(names, levels, strict=True))
