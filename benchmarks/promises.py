@@ -1,27 +1,36 @@
 """Measure whether constraints on rates hold for new people, for every solver that meets exact rates.
 
-Generated tables (2 to 30 % positives, 2, 5 and 8 groups, 200 to 40,000 rows, columns of which most say little) and the
+Generated tables of five families (`families.py`; 2 to 30 % positives, 2, 5 and 8 groups, 200 to 40,000 rows) and the
 public sets that are found. Half as many new rows as training rows are held out. A fit keeps its word if every
 inequality is within its bound plus two standard errors of the held-out value. Only fits that say converged count;
 asked is 90 % of them. `trees, one model` judges by leave-one-out scores, as all trees once did.
 
-    python benchmarks/promises.py [--source FOLDER] [--draws 5] [--sets NAME ...] [--solvers NAME ...]
+The last table counts converged fits that are worse on their training rows than always giving the commoner label, and
+how many of them said so in no warning.
+
+With `--out` each fit is added to a file of JSON lines as soon as it is done, and fits that are there are not repeated:
+a run that was stopped goes on where it was. `--show` prints the tables of such a file.
+
+    python benchmarks/promises.py [--source FOLDER] [--draws 5] [--sets NAME ...] [--solvers NAME ...] [--out FILE]
     python benchmarks/promises.py --quick
+    python benchmarks/promises.py --show --out FILE
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from families import People, generated
 from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import roc_auc_score
@@ -29,52 +38,39 @@ from sklearn.metrics import roc_auc_score
 from evenhand import DemographicParity, EqualizedOdds, HorizontalClassifier, NeymanPearson, VerticalClassifier
 from evenhand.constraints import Constraint, bind
 from evenhand.data import load
-from evenhand.errors import EvenhandError
+from evenhand.errors import EvenhandError, EvenhandWarning
 from evenhand.solvers import Trees
 
 PUBLIC = ("adult", "compas", "credit-default", "give-me-some-credit", "german")
 GENERATED = {
-    "200 rows": (200, 0.3, 2),
-    "1,000 rows": (1000, 0.3, 2),
-    "2 % of 6,000": (6000, 0.02, 2),
-    "7 % of 6,000": (6000, 0.07, 2),
-    "5 groups, 4,000": (4000, 0.3, 5),
-    "8 groups, 8,000": (8000, 0.2, 8),
-    "7 % of 40,000": (40000, 0.07, 2),
+    "200 rows": ("plain", 200, 0.3, 2),
+    "200 rows, shapes": ("shapes", 200, 0.4, 2),
+    "400 rows, levels": ("levels", 400, 0.25, 2),
+    "1,000 rows": ("plain", 1000, 0.3, 2),
+    "1,000 rows, tails": ("tails", 1000, 0.2, 2),
+    "3,000 rows, proxies": ("proxies", 3000, 0.3, 2),
+    "5 % of 3,000, shapes": ("shapes", 3000, 0.05, 2),
+    "2 % of 6,000": ("plain", 6000, 0.02, 2),
+    "7 % of 6,000": ("plain", 6000, 0.07, 2),
+    "3 % of 6,000, tails": ("tails", 6000, 0.03, 2),
+    "5 groups, 4,000": ("plain", 4000, 0.3, 5),
+    "5 groups, 6,000, levels": ("levels", 6000, 0.2, 5),
+    "8 groups, 8,000": ("plain", 8000, 0.2, 8),
+    "8 groups, 8,000, proxies": ("proxies", 8000, 0.3, 8),
+    "7 % of 40,000": ("plain", 40000, 0.07, 2),
+    "4 % of 40,000, levels": ("levels", 40000, 0.04, 2),
 }
-"""Rows, share of positives, groups."""
+"""Family, rows, share of positives, groups."""
+LARGE = 10_000
+"""Rows of generated tables that are left to the end of a run, after the public sets."""
+QUICK = ("200 rows", "1,000 rows", "2 % of 6,000", "7 % of 6,000", "5 groups, 4,000", "8 groups, 8,000")
+CELL = ("solver", "table", "draw", "constraint")
 CONSTRAINTS: dict[str, Constraint | None] = {
     "none": None,
     "equalized odds ≤ .05": EqualizedOdds(0.05, measure="error"),
     "demographic parity ≤ .05": DemographicParity(0.05),
     "Neyman-Pearson ≤ .35": NeymanPearson(0.35, measure="error"),
 }
-
-
-@dataclass(frozen=True)
-class People:
-    """Rows of one table, with columns in parts for the parties; labels are 0 and 1."""
-
-    parts: list[pd.DataFrame]
-    labels: np.ndarray
-    groups: np.ndarray
-
-    def some(self, rows: np.ndarray) -> People:
-        return People([part.iloc[rows] for part in self.parts], self.labels[rows], self.groups[rows])
-
-
-def generated(rows: int, rate: float, groups: int, seed: int) -> People:
-    """Draw people: groups of unequal size that differ, a few columns with effects, and many without."""
-    random = np.random.default_rng(seed)
-    shares = 0.7 ** np.arange(groups)
-    group = random.choice(groups, rows, p=shares / shares.sum())
-    effects = 0.5 * random.normal(size=groups)
-    columns = random.normal(size=(rows, 12)) + 0.5 * effects[group][:, None] * (random.random(12) < 0.4)
-    score = columns[:, 0] + np.abs(columns[:, 4]) + columns[:, 8] + effects[group] + random.logistic(size=rows)
-    labels = (score > np.quantile(score, 1.0 - rate)).astype(int)
-    columns[:, ::3] = np.exp(columns[:, ::3])
-    frame = pd.DataFrame(columns, columns=[f"x{place}" for place in range(12)])
-    return People([frame.iloc[:, first::4] for first in range(4)], labels, np.array([f"g{one}" for one in group]))
 
 
 def public(name: str, source: Path | None, seed: int) -> People:
@@ -112,14 +108,20 @@ SOLVERS: dict[str, Callable[[People, Constraint | None], Any]] = {
 }
 
 
-def tables(sets: list[str], source: Path | None, draws: int) -> Iterator[tuple[str, int, People]]:
-    for draw in range(draws):
-        for name in sets:
-            if name in GENERATED:
-                rows, rate, groups = GENERATED[name]
-                yield name, draw, generated(rows * 3 // 2, rate, groups, 1000 + draw)
-            else:
-                yield name, draw, public(name, source, 1000 + draw)
+def tables(sets: list[str], source: Path | None, draws: int) -> Iterator[tuple[str, int, Callable[[], People]]]:
+    """Return table, draw and how to draw it: all small tables of one draw after the other, then the largest."""
+    large = [name for name in sets if name in GENERATED and GENERATED[name][1] > LARGE]
+    for names in ([name for name in sets if name not in large], large):
+        for number in range(draws):
+            for name in names:
+                yield name, number, partial(drawn, name, source, 1000 + number)
+
+
+def drawn(name: str, source: Path | None, seed: int) -> People:
+    if name not in GENERATED:
+        return public(name, source, seed)
+    family, rows, rate, groups = GENERATED[name]
+    return generated(family, rows * 3 // 2, rate, groups, seed)
 
 
 def measured(fit: Callable[..., Any], given: People, constraint: Constraint | None, seed: int) -> dict[str, Any]:
@@ -129,15 +131,27 @@ def measured(fit: Callable[..., Any], given: People, constraint: Constraint | No
     train, new = given.some(order[:cut]), given.some(order[cut:])
     start = time.process_time()
     try:
-        model = fit(train, constraint)
+        # Small slices, and runs that miss their bounds: what is measured is what they say of themselves.
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = fit(train, constraint)
     except EvenhandError as error:
         return {"refused": str(error)}
     seconds = time.process_time() - start
     across = isinstance(model, HorizontalClassifier)
-    scores = model.decision_function(pd.concat(new.parts, axis=1) if across else new.parts)
-    found = {"converged": model.certificate_.converged, "seconds": seconds, "AUC": roc_auc_score(new.labels, scores)}
+    scores, own = (
+        model.decision_function(pd.concat(one.parts, axis=1) if across else one.parts) for one in (new, train)
+    )
+    share = train.labels.mean()
+    told = {
+        "converged": bool(model.certificate_.converged),
+        "seconds": seconds,
+        "AUC": roc_auc_score(new.labels, scores),
+        "below majority": bool(((own > 0) == train.labels).mean() < max(share, 1.0 - share)),
+        "warned": sorted({one.category.__name__ for one in caught if issubclass(one.category, EvenhandWarning)}),
+    }
     if constraint is None:
-        return found
+        return told
     signs = np.where(new.labels > 0, 1.0, -1.0)
     try:
         rows = bind(constraint, signs, pd.DataFrame({"group": new.groups}))
@@ -145,7 +159,7 @@ def measured(fit: Callable[..., Any], given: People, constraint: Constraint | No
         return {"refused": str(error)}
     values, errors = rows.reported(signs, scores)
     excess = rows.bounds.excess(values).max(axis=0)
-    return {**found, "within": bool((excess <= 2.0 * errors).all()), "excess": float(excess.max())}
+    return {**told, "within": bool((excess <= 2.0 * errors).all()), "excess": float(excess.max())}
 
 
 def summary(found: pd.DataFrame, by: list[str]) -> Table:
@@ -165,31 +179,54 @@ def summary(found: pd.DataFrame, by: list[str]) -> Table:
     return table
 
 
+def below_majority(found: pd.DataFrame) -> Table:
+    table = Table("solver", "converged", "below the majority", "of these without a warning, asked 0")
+    for solver, part in found[found["converged"].astype(bool)].groupby("solver", sort=False):
+        below = part[part["below majority"].astype(bool)]
+        table.add_row(solver, f"{len(part)}", f"{len(below)}", f"{sum(not told for told in below['warned'])}")
+    return table
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    frame, console = pd.DataFrame(found), Console(width=150)
+    refused = frame["refused"].notna() if "refused" in frame else np.zeros(len(frame), dtype=bool)
+    frame, all_fits = frame[~refused], len(frame)
+    bounded = frame[frame["constraint"] != "none"]
+    for part, by in ((bounded, ["solver"]), (frame, ["solver", "constraint"]), (frame, ["solver", "table"])):
+        console.print(summary(part, by))
+    console.print(below_majority(frame))
+    console.print(f"refused, for lack of rows in a slice: {int(refused.sum())} of {all_fits}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="local folder with the data files")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--sets", nargs="+", choices=[*GENERATED, *PUBLIC])
     parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), default=list(SOLVERS))
-    parser.add_argument("--quick", action="store_true", help="one draw of the generated tables up to 8,000 rows")
+    parser.add_argument("--constraints", nargs="+", choices=list(CONSTRAINTS), default=list(CONSTRAINTS))
+    parser.add_argument("--quick", action="store_true", help="one draw of six generated tables up to 8,000 rows")
+    parser.add_argument("--out", type=Path, help="file of JSON lines to add each fit to; fits in it are not repeated")
+    parser.add_argument("--show", action="store_true", help="print the tables of the file, and fit nothing")
     given = parser.parse_args()
-    # Small slices, and runs that miss their bounds: what is measured is what they say of themselves.
-    warnings.simplefilter("ignore")
     if given.source is None and "EVENHAND_DATA" in os.environ:
         given.source = Path(os.environ["EVENHAND_DATA"])
-    sets = given.sets or ([*GENERATED][:-1] if given.quick else [*GENERATED, *PUBLIC])
-    found = []
-    for name, draw, people in tables(sets, given.source, 1 if given.quick else given.draws):
-        for solver in given.solvers:
-            for constraint, asked in CONSTRAINTS.items():
-                told = measured(SOLVERS[solver], people, asked, draw)
-                found.append({"solver": solver, "table": name, "constraint": constraint, **told})
-    frame = pd.DataFrame(found)
-    refused = frame["refused"].notna() if "refused" in frame else np.zeros(len(frame), dtype=bool)
-    console = Console(width=150)
-    for by in (["solver", "constraint"], ["solver", "table"]):
-        console.print(summary(frame[~refused], by))
-    console.print(f"refused, for lack of rows in a slice: {int(refused.sum())} of {len(frame)}")
+    lines = given.out.read_text().splitlines() if given.out is not None and given.out.exists() else []
+    found = [json.loads(line) for line in lines]
+    if not given.show:
+        known = {tuple(one[name] for name in CELL) for one in found}
+        sets = given.sets or ([*QUICK] if given.quick else [*GENERATED, *PUBLIC])
+        for name, draw, people in tables(sets, given.source, 1 if given.quick else given.draws):
+            cells = [(solver, name, draw, constraint) for solver in given.solvers for constraint in given.constraints]
+            wanted = [cell for cell in cells if cell not in known]
+            table = people() if wanted else None
+            for solver, *_, constraint in wanted:
+                told = measured(SOLVERS[solver], table, CONSTRAINTS[constraint], draw)
+                found.append({**dict(zip(CELL, (solver, name, draw, constraint), strict=True)), **told})
+                if given.out is not None:
+                    with given.out.open("a") as file:
+                        file.write(json.dumps(found[-1]) + "\n")
+    show(found)
 
 
 if __name__ == "__main__":
