@@ -299,13 +299,13 @@ def test_a_row_s_held_out_score_never_saw_it() -> None:
         other.labels[40] = -people.labels[40]
         server, parties = Holdings.of(Job(solver="trees", max_rounds=1), one.parties(), one.labels).roles()
         # The same folds and the same prior for both.
-        server.problem.unseen = [np.arange(300) % 5 == place for place in range(5)]
-        server.problem.seen_by_all = np.zeros(300, dtype=bool)
-        kept = [np.where(unseen, 0.0, 1.0) for unseen in server.problem.unseen]
-        server.problem.parts = [
+        fold = np.arange(300) % 5
+        kept = [np.where(fold == place, 0.0, 1.0) for place in range(5)]
+        parts = [
             Lagrangian(one.labels, bind_inequalities((), {}, one.labels, pd.DataFrame(index=range(300)), each))
             for each in kept
         ]
+        server.problem.take_folds(parts, fold)
         server.scores[:], server.held_out[:] = 0.0, 0.0
         InProcess([server, *parties]).run()
         ends.append(server.held_out)

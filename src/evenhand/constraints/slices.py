@@ -217,3 +217,13 @@ class Inequality:
 
 def bounds_of(rows: Sequence[Inequality]) -> Bounds:
     return Bounds([row.lower for row in rows], [row.upper for row in rows])
+
+
+def stated(names: Sequence[str], bounds: Bounds, training: Array, held_out: Array | None) -> list[dict[str, Any]]:
+    """Return for each inequality its value on training rows and on held-out ones, if known, and what was asked."""
+    sides = [[float(side) if np.isfinite(side) else None for side in each] for each in (bounds.lower, bounds.upper)]
+    others = [None] * len(names) if held_out is None else [float(one) for one in held_out]
+    return [
+        {"row": name, "training rows": float(value), "held-out rows": other, "asked": [lower, upper]}
+        for name, value, other, lower, upper in zip(names, training, others, *sides, strict=True)
+    ]

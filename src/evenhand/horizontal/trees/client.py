@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array, Booleans, Bytes, Integers
+from evenhand.arrays import Array, Bytes, Integers
 from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.trees.binning import bin_counts, coarse_counts, fine_counts
+from evenhand.horizontal.trees.folds import content_blank, content_folds
 from evenhand.horizontal.trees.messages import (
     COUNT,
     COUNTED,
@@ -27,7 +28,7 @@ from evenhand.horizontal.trees.messages import (
     VALUES,
     VOCABULARY,
 )
-from evenhand.horizontal.trees.splits import UNIT, LevelTree, histograms, in_units
+from evenhand.horizontal.trees.splits import UNIT, LevelTrees, histograms, in_units
 from evenhand.horizontal.trees.strata import STEPS, SliceStrata
 from evenhand.models.binned_trees import LEAF, BinnedTrees, Edges, binned
 from evenhand.models.growth import HistogramTrees
@@ -36,40 +37,49 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
-BLANK = 10
-"""One in this many rows does not influence where trees split."""
-
 
 class HistogramClient(HorizontalClient):
-    """Client with rows of data and the model so far."""
+    """Client with rows of data and the models so far.
+
+    Attributes
+    ----------
+    people
+        (models, strata): number of rows of all clients that each model sees.
+    place, scores
+        (models, n): each row's node in the growing tree of each model, and its score by it.
+    held_out
+        The score that each row is judged by: that of the model that has not seen it, or the leave-one-out score.
+    """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
         "round": int,
+        "people": Array,
         "place": Integers,
         "scores": Array,
         "held_out": Array,
         "multipliers": Array,
-        "tree": LevelTree,
+        "growing": LevelTrees,
         "model": BinnedTrees | None,
     }
 
     def __init__(self, terms: HorizontalTerms, name: str, own: ClientData, options: HistogramTrees) -> None:
         self.rows = rows = own.rows.agreed(terms.groups)
         self.options = options
-        self.n_rows = terms.n_rows
         self.strata, self.parts = SliceStrata(terms), InequalityParts(terms.shared_inequalities)
         assert rows.groups is not None
         self.inside = self.parts.inside(rows.labels, rows.groups)
         self.lagrangian = self.strata.lagrangian(rows)
         super().__init__(name, client_sizes(terms, options, self.strata))
+        self.fold = content_folds(rows.features, self.sizes["folds"])
         self.round = 0
         self.model: BinnedTrees | None = None
-        self.tree = LevelTree()
-        self.place: Integers = np.zeros(rows.n_rows, dtype=np.int64)
-        self.scores: Array = np.zeros(rows.n_rows)
+        self.people: Array = np.zeros((0, self.strata.count))
+        self.growing = LevelTrees()
+        self.place: Integers = np.zeros((0, rows.n_rows), dtype=np.int64)
+        self.scores: Array = np.zeros((0, rows.n_rows))
         self.held_out: Array = np.zeros(rows.n_rows)
-        self.multipliers: Array = np.zeros((2, len(self.strata.rows)))
+        self.multipliers: Array = np.zeros((0, 2, len(self.strata.rows)))
 
     def handle(self, message: Message) -> Sends:
         if self.done:
@@ -98,9 +108,10 @@ class HistogramClient(HorizontalClient):
     def _count(self, message: Message) -> Message:
         codes = np.zeros(self.rows.features.shape[1], dtype=np.int64)
         codes[list(self.rows.categorical)] = 1
-        labels = [int((self.rows.labels < 0).sum()), int((self.rows.labels > 0).sum())]
+        people = np.zeros((self.sizes["folds"], self.strata.count), dtype=np.int64)
+        np.add.at(people, (self.fold, self.lagrangian.constraints.stratum), 1)
         bins = coarse_counts(self.rows.features)
-        return COUNTED.message(self.name, SERVER, round=self.round + 1, bins=bins, codes=codes, labels=labels)
+        return COUNTED.message(self.name, SERVER, round=self.round + 1, bins=bins, codes=codes, people=people)
 
     def _refine(self, message: Message) -> Message:
         parts = fine_counts(self.rows.features, message["bins"])
@@ -113,32 +124,47 @@ class HistogramClient(HorizontalClient):
         edges = [row[:count].copy() for row, count in zip(message["edges"], counts, strict=True)]
         if any((np.diff(cuts) <= 0).any() for cuts in edges):
             raise ProtocolError(f"{self.name} was sent bin edges that are not in order")
+        people = message["people"]
+        if len(people) not in (1, self.sizes["folds"]) or (people < 0).any() or not people.sum(axis=1).all():
+            raise ProtocolError(f"{self.name} was sent numbers of rows that fit no {self.sizes['folds']} folds")
+        self.people = people.astype(np.float64)
         self._take_edges(edges, message.number("intercept"))
-        assert self.model is not None
-        self.scores = np.full(self.rows.n_rows, self.model.intercept)
-        self.held_out = self.scores.copy()
+        self.scores = np.full((len(people), self.rows.n_rows), message.number("intercept"))
+        self.held_out = self.scores[0].copy()
+        self.multipliers = np.zeros((len(people), 2, len(self.strata.rows)))
         return self._root()
 
     def _take_edges(self, edges: Sequence[Edges], intercept: float) -> None:
         self.model = BinnedTrees(edges, intercept)
         self.bins: Bytes = binned(self.rows.features, edges)
         self.first: Integers = np.concatenate([[0], np.cumsum(bin_counts(edges))])
-        self.sizes = {**self.sizes, "bins": int(self.first[-1])}
-        self.blank = blank_rows(self.bins)
+        models, everyone = len(self.people), np.arange(self.rows.n_rows)
+        self.sizes = {**self.sizes, "bins": int(self.first[-1]), "models": models}
+        # A single model has rows that do not influence where trees split; of several, each has not seen one fold.
+        self.blank = content_blank(self.bins) if models == 1 else np.zeros(len(everyone), dtype=bool)
+        folds = [self.fold == place for place in range(models)]
+        self.seen = [everyone] if models == 1 else [np.flatnonzero(~own) for own in folds]
+        self.unseen = [everyone] if models == 1 else [np.flatnonzero(own) for own in folds]
+        self.shares = [
+            self.strata.part(self.lagrangian, seen, people) for seen, people in zip(self.seen, self.people, strict=True)
+        ]
 
     # -- trees
 
     def _root(self) -> Message:
-        """Return histograms of a new tree's root, and measurements of the model so far."""
-        self.tree, self.place = LevelTree(), np.zeros(self.rows.n_rows, dtype=np.int64)
+        """Return histograms of the new trees' roots, and measurements of the model so far."""
+        models = len(self.people)
+        self.growing = LevelTrees(models)
+        self.place = np.repeat(np.arange(models)[:, None], self.rows.n_rows, axis=1)
         loss, labels = self.lagrangian.loss, self.rows.labels
-        at_scores, at_held_out = (loss.value(scores, labels) for scores in (self.scores, self.held_out))
-        told = [self.parts.sums(self.inside, scores, labels, loss) for scores in (self.held_out, self.scores)]
+        given = self.scores.mean(axis=0), self.held_out
+        at_scores, at_held_out = (loss.value(scores, labels) for scores in given)
+        told = [self.parts.sums(self.inside, scores, labels, loss) for scores in reversed(given)]
         return ROOT.message(
             self.name,
             SERVER,
             round=self.round + 1,
-            sums=self._histograms(np.zeros(1, dtype=np.int64)),
+            sums=self._histograms(np.arange(models)),
             losses=[in_units(part).sum() for part in (at_scores, at_held_out, at_held_out[self.blank])],
             blank=int(self.blank.sum()),
             exact=[in_units_of_sums(one.sums) for one in told],
@@ -146,61 +172,81 @@ class HistogramClient(HorizontalClient):
         )
 
     def _histograms(self, nodes: Integers) -> Integers:
-        point = self.lagrangian.at(self.scores)
-        gradient = in_units(self.n_rows * point.derivative(self.multipliers))
-        curvature = in_units(self.n_rows * floored_curvature(point, self.multipliers))
-        number = np.full(len(self.tree.columns), -1)
-        number[nodes] = np.arange(len(nodes))
-        node = np.where(self.blank, -1, number[self.place])
-        self.effort += float(self.bins.size)
-        found: Integers = histograms(self.bins, self.first, node, gradient, curvature, len(nodes))
+        found: Integers = np.zeros((len(nodes), int(self.first[-1]), 3), dtype=np.int64)
+        for tree, (part, seen) in enumerate(zip(self.shares, self.seen, strict=True)):
+            here = np.flatnonzero(self.growing.tree[nodes] == tree)
+            if not len(here):
+                continue
+            size, multipliers = self.people[tree].sum(), self.multipliers[tree]
+            point = part.at(self.scores[tree, seen])
+            gradient = in_units(size * point.derivative(multipliers))
+            curvature = in_units(size * floored_curvature(point, multipliers))
+            number = np.full(len(self.growing.columns), -1)
+            number[nodes[here]] = np.arange(len(here))
+            node = np.where(self.blank[seen], -1, number[self.place[tree, seen]])
+            bins = self.bins if len(self.shares) == 1 else self.bins[seen]
+            found[here] = histograms(bins, self.first, node, gradient, curvature, len(here))
+            self.effort += float(bins.size)
         return found
 
     def _split(self, message: Message) -> Message:
         nodes, columns, asked = message["nodes"], message["columns"], message["asked"]
-        room = self.options.leaves - len(self.tree.leaves)
-        fits = (
-            len(nodes) == len(columns) == len(message["sides"]) <= room
-            and np.isin(nodes, self.tree.leaves).all()
-            and len(np.unique(nodes)) == len(nodes)
-            and ((columns >= 0) & (columns < self.bins.shape[1])).all()
-        )
-        if not fits:
-            raise ProtocolError(f"{self.name} was sent splits that its tree cannot have")
-        after = len(self.tree.columns) + 2 * len(nodes)
-        if len(asked) and (asked.min() < len(self.tree.columns) or asked.max() >= after):
-            raise ProtocolError(f"{self.name} was asked for nodes that its tree does not have")
-        sides = np.unpackbits(message["sides"], axis=1).astype(bool)
-        self.tree.split(nodes, columns, sides)
-        moving = np.flatnonzero(self.tree.columns[self.place] != LEAF)
-        here = self.place[moving]
-        goes_right = self.tree.sides[here, self.bins[moving, self.tree.columns[here]]]
-        self.place[moving] = self.tree.left[here] + goes_right
+        if not self._splits_fit(nodes, columns) or len(message["sides"]) != len(nodes):
+            raise ProtocolError(f"{self.name} was sent splits that its trees cannot have")
+        before, after = len(self.growing.columns), len(self.growing.columns) + 2 * len(nodes)
+        if len(asked) and (asked.min() < before or asked.max() >= after or len(np.unique(asked)) < len(asked)):
+            raise ProtocolError(f"{self.name} was asked for nodes that its trees do not have")
+        self.growing.split(nodes, columns, np.unpackbits(message["sides"], axis=1).astype(bool))
+        for place in self.place:
+            moving = np.flatnonzero(self.growing.columns[place] != LEAF)
+            here = place[moving]
+            goes_right = self.growing.sides[here, self.bins[moving, self.growing.columns[here]]]
+            place[moving] = self.growing.left[here] + goes_right
         if len(asked):
             sums = self._histograms(asked)
             return HISTOGRAMS.message(self.name, SERVER, round=self.round + 1, sums=sums)
-        sums = self.strata.sums(
-            self._leaf(), self.options.leaves, self.lagrangian.constraints.stratum, self.scores, self.held_out
+        stratum, leaves = self.lagrangian.constraints.stratum, self.options.leaves
+        sums = np.array(
+            [
+                self.strata.sums(leaf, leaves, stratum, scores, seen, unseen, self.held_out)
+                for leaf, scores, seen, unseen in zip(self._leaf(), self.scores, self.seen, self.unseen, strict=True)
+            ]
         )
-        return LEAF_SUMS.message(self.name, SERVER, round=self.round + 1, sums=sums.reshape(-1, 3))
+        return LEAF_SUMS.message(self.name, SERVER, round=self.round + 1, sums=sums.reshape(len(sums), -1, 4))
+
+    def _splits_fit(self, nodes: Integers, columns: Integers) -> bool:
+        if len(nodes) != len(columns) or not np.isin(nodes, self.growing.leaves).all():
+            return False
+        added = np.bincount(self.growing.tree[nodes], minlength=len(self.people))
+        return bool(
+            len(np.unique(nodes)) == len(nodes)
+            and (self.growing.leaf_counts + added <= self.options.leaves).all()
+            and ((columns >= 0) & (columns < self.bins.shape[1])).all()
+        )
 
     def _leaf(self) -> Integers:
-        """Return the leaf index of each row."""
-        return np.searchsorted(self.tree.leaves, self.place)
+        """Return (models, n): the index of each row's leaf in the tree of each model."""
+        return self.growing.leaf_numbers[self.place]
 
     def _take(self, message: Message) -> Message:
         """Add the values of the new leaves."""
         assert self.model is not None
-        if (message["responses"] < 0).any() or (message["multipliers"] < 0).any():
+        values, responses, multipliers = (message[name] for name in ("values", "responses", "multipliers"))
+        if any(len(one) != len(self.people) for one in (values, responses, multipliers)):
+            raise ProtocolError(f"{self.name} was sent values of {len(values)} models instead of {len(self.people)}")
+        if (responses < 0).any() or (multipliers < 0).any():
             raise ProtocolError(f"{self.name} was sent responses or multipliers below zero")
         leaf = self._leaf()
-        self.multipliers = message["multipliers"].copy()
-        added = message["values"][leaf]
+        self.multipliers = multipliers.copy()
+        added = np.take_along_axis(values, leaf, axis=1)
         self.scores = self.scores + added
-        point = self.lagrangian.at(self.scores)
-        change = left_out(point, self.multipliers, message["responses"][leaf])
-        self.held_out = self.held_out + added + change
-        self.model.trees.append(self.tree.finished(message["values"]))
+        if len(values) == 1:
+            point = self.lagrangian.at(self.scores[0])
+            change = left_out(point, self.multipliers[0], responses[0][leaf[0]])
+            self.held_out = self.held_out + added[0] + change
+        else:
+            self.held_out = self.scores[self.fold, np.arange(self.rows.n_rows)]
+        self.model.trees.extend(self.growing.finished(values / len(values)))
         return self._root()
 
     # -- state
@@ -219,22 +265,11 @@ def client_sizes(terms: HorizontalTerms, options: HistogramTrees, strata: SliceS
         "constraints": len(strata.rows),
         "parts": len(InequalityParts(strata.rows).parts),
         "slots": options.leaves * strata.count * STEPS,
+        "strata": strata.count,
+        "folds": options.models_of(terms.n_rows, terms.shared_inequalities),
     }
 
 
 def in_units_of_sums(sums: Array) -> Integers:
     """Return sums over a client's rows in units; they may be larger than any summand."""
     return np.rint(sums / UNIT).astype(np.int64)
-
-
-def blank_rows(bins: Bytes) -> Booleans:
-    """Return the rows that do not influence where trees split.
-
-    They are drawn by a hash of their contents, so the draw does not depend on which client has them. Leave-one-out
-    scores correct only for leaf values; these rows also give an unbiased estimate for the chosen splits.
-    """
-    mixed = np.zeros(len(bins), dtype=np.uint64)
-    for column in bins.T:
-        mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return np.asarray(mixed % np.uint64(BLANK) == 0)

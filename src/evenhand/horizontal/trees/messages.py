@@ -1,8 +1,9 @@
 """Messages of boosted trees across clients, and what each reveals.
 
 Sizes: `columns` is the number of features, `bins` the bins of all columns, `leaves` the most leaves of a tree,
-`constraints` the inequalities, `parts` their slices, `slots` the combinations of leaf, stratum and step of the grid
-of scores. All answers of clients are sums of integers over their rows; only sums over clients are used.
+`constraints` the inequalities, `parts` their slices, `strata` the combinations of label and group, `slots` those of
+leaf, stratum and step of the grid of scores. `folds` is the number of folds, and `models` that of models: as many, or
+one. All answers of clients are sums of integers over their rows; only sums over clients are used.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ COUNTED = Schema(
         "round": INTEGER,
         "bins": Field("i8", ("columns", COARSE_BINS)),
         "codes": Field("i8", ("columns",)),
-        "labels": Field("i8", (2,)),
+        "people": Field("i8", ("folds", "strata")),
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
         "The number of the client's values of each column in each of 4,096 intervals, which columns are categorical, "
-        "and the number of rows of each label." + ONLY_SUMS
+        "and the number of rows by fold, label and constrained group. A row's fold is a hash of its columns."
+        + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -61,11 +63,12 @@ EDGES = Schema(
         "counts": Field("i8", ("columns",)),
         "edges": Field("f4", ("columns", MOST_BINS - 1)),
         "intercept": Field("f8"),
+        "people": Field("i8", (None, "strata")),
     },
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "The edges of each column's bins, which are close to the quantiles of all clients' values, and the "
-        "shares of labels."
+        "The edges of each column's bins, which are close to the quantiles of all clients' values, the shares of "
+        "labels, and for each model of a cross-fitting how many rows of all clients it sees, by label and group."
     ),
 )
 
@@ -73,7 +76,7 @@ ROOT = Schema(
     "trees root",
     {
         "round": INTEGER,
-        "sums": Field("i8", (1, "bins", 3)),
+        "sums": Field("i8", ("models", "bins", 3)),
         "losses": Field("i8", (3,)),
         "blank": INTEGER,
         "exact": Field("i8", (2, "parts")),
@@ -81,8 +84,9 @@ ROOT = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "Sums of first and second derivatives over the client's rows, and numbers of rows, by bin of each column. For "
-        "the current model: the loss, and the number of errors or positive decisions in each slice." + ONLY_SUMS
+        "For each model: sums of first and second derivatives over the client's rows outside its fold, and numbers of "
+        "these rows, by bin of each column. For the current average of models: the loss, and the number of errors or "
+        "positive decisions in each slice." + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -97,7 +101,7 @@ SPLITS = Schema(
         "asked": Field("i8", (None,)),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="The splits of the growing tree, which are part of the model.",
+    reveals="The splits of the growing trees, which are part of the model.",
 )
 
 HISTOGRAMS = Schema(
@@ -105,7 +109,7 @@ HISTOGRAMS = Schema(
     {"round": INTEGER, "sums": Field("i8", (None, "bins", 3))},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "For some nodes of the growing tree: sums of derivatives over the client's rows, and numbers of rows, by bin "
+        "For some nodes of the growing trees: sums of derivatives over the client's rows, and numbers of rows, by bin "
         "of each column. In nodes with few rows they come close to the rows themselves." + ONLY_SUMS
     ),
     adds=SUMMED,
@@ -113,11 +117,12 @@ HISTOGRAMS = Schema(
 
 LEAF_SUMS = Schema(
     "trees leaf sums",
-    {"round": INTEGER, "sums": Field("i8", ("slots", 3))},
+    {"round": INTEGER, "sums": Field("i8", ("models", "slots", 4))},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The number of the client's rows in each leaf, by label, group and step of their current score (1/64 near the "
-        "decision boundary), and the sums of their scores." + ONLY_SUMS
+        "For each model, the number of the client's rows in each leaf, by label, group and step of their current score "
+        "(1/64 near the decision boundary), and the sums of their scores: of rows that it sees, and of those that are "
+        "judged by it." + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -126,14 +131,14 @@ VALUES = Schema(
     "trees values",
     {
         "round": INTEGER,
-        "values": Field("f8", ("leaves",)),
-        "responses": Field("f8", ("leaves",)),
-        "multipliers": Field("f8", (2, "constraints")),
+        "values": Field("f8", (None, "leaves")),
+        "responses": Field("f8", (None, "leaves")),
+        "multipliers": Field("f8", (None, 2, "constraints")),
     },
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "The values of the new leaves, which are part of the model, their responses, and the multipliers of "
-        "all constraints."
+        "For each model, the values of its new leaves, which are part of the final model, their responses (for a "
+        "single model), and the multipliers of all constraints."
     ),
 )
 

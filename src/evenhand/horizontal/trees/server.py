@@ -1,24 +1,28 @@
 """The server of boosted trees across clients: it adds up, splits nodes, and solves for leaf values.
 
-Two rounds of counts give the bins of all columns. Then, for each tree:
+A few models grow at the same time, each without one fold of the rows; the result is their average. Two rounds of counts
+give the bins of all columns and the sizes of folds. Then, for each step, which grows a tree of each model:
 
-1. The server sends the bin edges or the last tree's leaf values. Clients answer with histograms of the root.
+1. The server sends the bin edges or the last trees' leaf values. Clients answer with histograms of the roots.
 2. The server adds them up, splits the nodes that gain most, and sends the splits.
-3. Clients answer with histograms of the smaller children. Step 2 follows, one round a level, until the tree is full.
-4. Clients then answer with sums by leaf, label, group and score.
-5. The server solves for the leaf values under the inequalities.
-6. It stops when the leave-one-out loss no longer falls, no split has a gain, or at the round limit.
+3. Clients answer with histograms of the smaller children. Step 2 follows, one round a level, until the trees are full.
+4. Clients then answer with sums by leaf, label, group and score: of rows that a model sees, and of those it has not
+   seen.
+5. The server solves for the leaf values under the inequalities, which are judged on the rows not seen.
+6. It stops when the held-out loss no longer falls, no split has a gain, or at the round limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.inequality_parts import InequalityParts
+from evenhand.constraints.slices import stated
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.horizontal.problem import HorizontalServerData
 from evenhand.horizontal.roles import HorizontalServer, Outcome
@@ -38,10 +42,11 @@ from evenhand.horizontal.trees.messages import (
     VALUES,
     VOCABULARY,
 )
-from evenhand.horizontal.trees.splits import UNIT, Frontier, LevelTree, best_splits
-from evenhand.horizontal.trees.strata import SliceStrata
+from evenhand.horizontal.trees.splits import UNIT, Frontier, LevelTrees, best_splits
+from evenhand.horizontal.trees.strata import SliceStrata, WeightedRows
 from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
 from evenhand.models.growth import HistogramTrees
+from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, fewest_rows_a_leaf
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.asking import Answers, Body
@@ -54,16 +59,27 @@ FEWEST_ROUNDS = 6
 """Fewest rounds of a run: two for bins, one each for the first root, a level, the leaves and their values."""
 HOLDS = 1e-5
 """Largest violation at which constraints count as met, if they are evaluated as they are solved."""
+LARGEST_FOLD = 2.0
+"""Most rows of a fold, as a multiple of an even share; with more, rows repeat few contents, and one model is fitted."""
 
 
 class HistogramServer(HorizontalServer):
-    """Server with the sums of all answers, the growing tree, and the model so far."""
+    """Server with the sums of all answers, the growing trees, and the model so far.
+
+    Attributes
+    ----------
+    people
+        (models, strata): number of rows that each model sees.
+    multipliers
+        (models, 2, inequalities).
+    """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
         "round": int,
         "awaited": str,
         "multipliers": Array,
+        "people": Array,
         "intercept": float,
         "coarse": Integers,
         "fullest": Integers,
@@ -73,12 +89,13 @@ class HistogramServer(HorizontalServer):
         "fit_told": Any,
         "best": Any,
         "best_multipliers": Array,
+        "best_values": Array,
         "futile": int,
         "ended": str,
         "answers": Answers,
         "problem": LeafProblem,
         "frontier": Frontier,
-        "tree": LevelTree,
+        "growing": LevelTrees,
         "model": BinnedTrees,
     }
 
@@ -95,28 +112,30 @@ class HistogramServer(HorizontalServer):
         super().__init__(SERVER, client_sizes(terms, options, self.strata))
         counts = terms.slice_counts or {}
         self.counts: Array = np.array([counts[part] for _, part in self.parts.parts], dtype=np.float64)
-        empty = self.strata.weighted_rows(np.zeros((1, self.strata.count, 1, 3), dtype=np.int64), 1).lagrangian
-        self.problem = LeafProblem(
-            empty, options.shrinkage, terms.regulariser, options.exact_rates, self.parts.grain(self.counts)
-        )
+        none = np.zeros((1, self.strata.count, 1), dtype=np.int64)
+        empty, grain = self.strata.weighted(WeightedRows.of(none, none)), self.parts.grain(self.counts)
+        self.problem = CrossFitting(empty, options.shrinkage, terms.regulariser, options.exact_rates, grain)
         self.answers = Answers()
         self.round = 0
         self.awaited = COUNTED.kind
-        self.multipliers: Array = np.zeros((2, len(self.strata.rows)))
+        self.people: Array = np.zeros((1, self.strata.count))
+        self.multipliers: Array = np.zeros((1, 2, len(self.strata.rows)))
         # State of the binning.
         self.coarse: Integers = np.zeros((0, 0), dtype=np.int64)
         self.fullest: Integers = np.zeros((0, 0), dtype=np.int64)
         self.categorical: Booleans = np.zeros(0, dtype=bool)
         self.model = BinnedTrees(())
         self.intercept = 0.0
-        # State of the growing tree: nodes that were split last, and the children with outstanding histograms.
-        self.tree, self.frontier = LevelTree(), Frontier(np.zeros(0, np.int64), np.zeros((0, 0, 3), np.int64))
+        # State of the growing trees: nodes that were split last, and the children with outstanding histograms.
+        self.growing, self.frontier = LevelTrees(), Frontier(np.zeros(0, np.int64), np.zeros((0, 0, 3), np.int64))
         self.chosen: Integers = np.zeros(0, dtype=np.int64)
         self.smaller_right: Booleans = np.zeros(0, dtype=bool)
         # Residuals of the last leaf problem, and the best model so far.
         self.fit_told: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.best_multipliers = self.multipliers
+        # Values of the inequalities on the training rows, and on held-out ones.
+        self.best_values: Array = np.zeros((2, len(self.strata.rows)))
         self.futile = 0
         self.ended = ""
         self.tolerance = max(HOLDS, float(np.max(self.problem.shifted.margin, initial=0.0)))
@@ -160,12 +179,25 @@ class HistogramServer(HorizontalServer):
         if not np.isin(codes, (0, clients)).all():
             raise DataError("clients disagree on which columns are categorical; give all of them the same encoder")
         self.categorical = codes > 0
-        if (total["labels"] == 0).any():
+        people = total["people"]
+        negative, positive = (int(people[:, self.strata.labels == sign].sum()) for sign in (-1.0, 1.0))
+        if not (negative and positive):
             raise DataError("all labels of all clients are the same; give rows of both labels")
-        negative, positive = total["labels"]
+        self._take_folds(people)
         self.intercept = float(np.log(positive / negative)) if self.terms.job.fit_intercept else 0.0
         self.coarse, self.fullest = total["bins"], fullest_bins(total["bins"])
         return self._ask(REFINE, REFINED, bins=self.fullest)
+
+    def _take_folds(self, people: Integers) -> None:
+        """Fit a model without each fold, or a single one if folds are uneven or a slice is in one fold alone."""
+        every, folds = people.sum(axis=0), len(people)
+        seen = (every - people).astype(np.float64)
+        even = folds * people.sum(axis=1).max() <= LARGEST_FOLD * every.sum()
+        whole = folds > 1 and even and all(self.strata.has_all_slices(one) for one in seen)
+        self.people = seen if whole else every[None].astype(np.float64)
+        models = len(self.people)
+        self.multipliers = np.zeros((models, 2, len(self.strata.rows)))
+        self.best_multipliers = self.multipliers
 
     def _cut(self, total: Body) -> Sends:
         edges = edges_of(self.coarse, self.fullest, total["parts"])
@@ -174,59 +206,83 @@ class HistogramServer(HorizontalServer):
         for row, cuts in zip(whole, edges, strict=True):
             row[: len(cuts)] = cuts
         counts = [len(cuts) for cuts in edges]
-        return self._ask(EDGES, ROOT, counts=counts, edges=whole, intercept=self.intercept)
+        people = self.people.astype(np.int64)
+        return self._ask(EDGES, ROOT, counts=counts, edges=whole, intercept=self.intercept, people=people)
 
     def _take(self, model: BinnedTrees) -> None:
         self.model = model
         self.first: Integers = np.concatenate([[0], np.cumsum(bin_counts(model.edges))])
-        self.sizes = {**self.sizes, "bins": int(self.first[-1])}
+        self.sizes = {**self.sizes, "bins": int(self.first[-1]), "models": len(self.people)}
+        least = fewest_rows_a_leaf(self.terms.n_rows, self.parts.grain(self.counts)) if len(self.people) > 1 else 0
+        self.rows_a_leaf = max(self.options.rows_a_leaf, least)
 
     # -- trees
 
     def _descend(self, total: Body) -> Sends:
         """Split the next level, once the histograms of the smaller children are summed."""
-        left = self.tree.left[self.frontier.nodes[self.chosen]]
+        left = self.growing.left[self.frontier.nodes[self.chosen]]
         self.frontier = self.frontier.below(self.chosen, left, self.smaller_right, total["sums"])
         return self._split()
 
     def _split(self) -> Sends:
         """Split the nodes of the frontier, and request histograms of the next level, or sums of the leaves."""
         options, l2 = self.options, self.terms.n_rows * self.terms.regulariser
-        splits = best_splits(self.frontier.sums, self.first, self.categorical, options.rows_a_leaf, l2)
+        splits = best_splits(self.frontier.sums, self.first, self.categorical, self.rows_a_leaf, l2)
         self.effort += float(self.frontier.sums.size)
-        self.chosen = self.frontier.chosen(splits, options.leaves - len(self.tree.leaves))
-        if not len(self.chosen) and not self.frontier.level:
+        chosen = self.frontier.chosen(splits, self.growing, options.leaves)
+        if not len(chosen) and not self.frontier.level:
             return self._finish("no split of any column gains anything")
-        self.smaller_right = self.frontier.smaller_right(splits, self.chosen, self.first)
-        nodes, columns, sides = self.frontier.nodes[self.chosen], splits.columns[self.chosen], splits.sides[self.chosen]
-        left = self.tree.split(nodes, columns, sides)
+        nodes, columns, sides = self.frontier.nodes[chosen], splits.columns[chosen], splits.sides[chosen]
+        self.growing.split(nodes, columns, sides)
         deep = options.depth and self.frontier.level + 1 >= options.depth
         # Leaves and their values take two more rounds.
         late = self.round + 3 > self.terms.job.max_rounds
-        whole = deep or late or not len(self.chosen) or len(self.tree.leaves) >= options.leaves
-        asked = np.zeros(0, dtype=np.int64) if whole else left + self.smaller_right
-        answer = LEAF_SUMS if whole else HISTOGRAMS
+        full = self.growing.leaf_counts[self.growing.tree[nodes]] >= options.leaves
+        self.chosen = chosen[:0] if deep or late else chosen[~full]
+        self.smaller_right = self.frontier.smaller_right(splits, self.chosen, self.first)
+        asked = self.growing.left[self.frontier.nodes[self.chosen]] + self.smaller_right
+        answer = HISTOGRAMS if len(asked) else LEAF_SUMS
         packed = np.packbits(sides, axis=1)
         return self._ask(SPLITS, answer, nodes=nodes, columns=columns, sides=packed, asked=asked)
 
     def _fit(self, total: Body) -> Sends:
         """Solve for the leaf values, once the sums by leaf, stratum and score are complete."""
-        leaves = len(self.tree.leaves)
-        sums = total["sums"].reshape(self.options.leaves, self.strata.count, -1, 3)
-        weighted = self.strata.weighted_rows(sums, leaves)
-        self.problem.wanted = weighted.lagrangian
-        held_out, people = weighted.held_out, weighted.people
-        fit = self.problem.fit(weighted.columns, weighted.scores, held_out, self.multipliers, sample_weight=people)
-        self.effort += fit.solution.iterations * float(len(people))
-        self.multipliers = fit.solution.multipliers
-        self.fit_told = {
-            "stationarity": fit.solution.stationarity,
-            "complementarity": fit.solution.complementarity,
-        }
-        values, responses = np.zeros((2, self.options.leaves))
-        values[:leaves], responses[:leaves] = fit.values, fit.responses
-        self.model.trees.append(self.tree.finished(values))
+        sums = total["sums"].reshape(len(self.people), self.options.leaves, self.strata.count, -1, 4)
+        seen, unseen = ([WeightedRows.of(one[..., at], one[..., at + 1]) for one in sums] for at in (0, 2))
+        fit = self._solved(seen, unseen)
+        self.effort += float(fit.iterations * sum(len(one.people) for one in seen))
+        self.multipliers = fit.multipliers
+        self.fit_told = {"stationarity": fit.stationarity, "complementarity": fit.complementarity}
+        values, responses = np.zeros((2, len(sums), self.options.leaves))
+        for own, found in zip(values, fit.values, strict=True):
+            own[: len(found)] = found
+        if fit.responses is not None:
+            responses[0, : len(fit.responses)] = fit.responses
+        self.model.trees.extend(self.growing.finished(values / len(values)))
         return self._ask(VALUES, ROOT, values=values, responses=responses, multipliers=self.multipliers)
+
+    def _solved(self, seen: Sequence[WeightedRows], unseen: Sequence[WeightedRows]) -> FoldsFit:
+        """Solve for the leaf values of all models, from the rows that each sees, and those that are judged by it."""
+        problem, strata, counts = self.problem, self.strata, self.growing.leaf_counts
+        whole = unseen[0].and_then(*unseen[1:])
+        problem.wanted = strata.weighted(whole)
+        if len(seen) == 1:
+            (rows,), multipliers = seen, self.multipliers[0]
+            columns, held_out = rows.columns(counts[0]), whole.scores
+            fit = problem.fit(columns, rows.scores, held_out, multipliers, sample_weight=rows.people)
+            return FoldsFit.of_one(fit)
+        rows = [one.and_then(other) for one, other in zip(seen, unseen, strict=True)]
+        ends = np.cumsum([0, *(len(one.people) for one in unseen)])
+        problem.parts = [
+            strata.weighted_part(one, people, len(other.people))
+            for one, other, people in zip(rows, unseen, self.people, strict=True)
+        ]
+        problem.unseen = [
+            (np.arange(len(one.people), len(both.people)), np.arange(first, last))
+            for one, both, (first, last) in zip(seen, rows, pairwise(ends), strict=True)
+        ]
+        columns = [one.columns(count) for one, count in zip(rows, counts, strict=True)]
+        return problem.fit_folds(columns, [one.scores for one in rows], whole.scores, self.multipliers)
 
     def _judge(self, total: Body) -> Sends:
         """Evaluate the model, keep it if it is the best, and stop or grow the next tree."""
@@ -236,7 +292,7 @@ class HistogramServer(HorizontalServer):
         smooth = self.parts.values(total["smooth"] * UNIT, self.counts)
         shifted = self.problem.shifted
         violation = self.parts.bounds.violation(shifted.meant(judged, smooth))
-        told = {"objective": float(loss), "violation": violation, "leave-one-out loss": held_out, **self.fit_told}
+        told = {"objective": float(loss), "violation": violation, "held-out loss": held_out, **self.fit_told}
         if self.model.trees:
             self._report(told, smooth, exact)
         else:
@@ -246,32 +302,34 @@ class HistogramServer(HorizontalServer):
         if self.best:
             best = self.best
             tol = self.terms.job.tol
-            better, progress = is_better(missed, held_out, best["missed"], best["leave-one-out loss"], tol)
+            better, progress = is_better(missed, held_out, best["missed"], best["held-out loss"], tol)
         self.futile = 0 if progress else self.futile + 1
         # A model without trees is never returned as the best; the warnings say how far training got.
         if better or self.best.get("trees") == 0:
             on_rows = self.parts.bounds.violation(shifted.meant(exact, smooth))
             self.best = {**told, "missed": missed, "trees": len(self.model.trees), "on training rows": on_rows}
             self.best_multipliers = self.multipliers
+            self.best_values = np.array([shifted.meant(one, smooth) for one in (exact, judged)])
         if self.futile >= self.options.trees_of_patience:
-            return self._finish("the leave-one-out loss fell no more")
+            return self._finish("the held-out loss fell no more")
         if self.round + 3 > self.terms.job.max_rounds:
             return self._finish("max_rounds")
-        self.tree, self.frontier = LevelTree(), Frontier(np.zeros(1, dtype=np.int64), total["sums"])
+        models = len(self.people)
+        self.growing, self.frontier = LevelTrees(models), Frontier(np.arange(models), total["sums"])
         return self._split()
 
     def _left_out_loss(self, total: Body) -> float:
-        """Return the mean loss at leave-one-out scores over the blank rows, or over all rows if there are none."""
+        """Return the mean loss at held-out scores, over the blank rows if there are any."""
         _, everywhere, blank = total["losses"] * UNIT
         return float(blank / total["blank"]) if total["blank"] else float(everywhere / self.terms.n_rows)
 
     def _report(self, told: Mapping[str, float], smooth: Array, exact: Array) -> None:
-        report = {"round": self.round, "trees": len(self.model.trees), **told}
+        report, mean = {"round": self.round, "trees": len(self.model.trees), **told}, self.multipliers.mean(axis=0)
         for index, name in enumerate(self.parts.names):
             report[f"value[{name}]"] = float(smooth[index])
             report[f"exact[{name}]"] = float(exact[index])
-            report[f"upper multiplier[{name}]"] = float(self.multipliers[0, index])
-            report[f"lower multiplier[{name}]"] = float(self.multipliers[1, index])
+            report[f"upper multiplier[{name}]"] = float(mean[0, index])
+            report[f"lower multiplier[{name}]"] = float(mean[1, index])
         self.reports.append(report)
 
     def _finish(self, ended: str) -> Sends:
@@ -294,19 +352,23 @@ class HistogramServer(HorizontalServer):
         return {
             "ended by": self.ended,
             "trees": len(self.model.trees),
-            "leave-one-out loss": self.best["leave-one-out loss"],
+            "models": len(self.people),
+            "held-out loss": self.best["held-out loss"],
             "violation on training rows": self.best["on training rows"],
+            "constraints": stated(self.parts.names, self.parts.bounds, *self.best_values),
         }
 
     def outcome(self) -> Outcome:
         model = self.model
-        return Outcome(model, model.weights, np.zeros(0, dtype=np.float32), {SHARED: self.best_multipliers})
+        return Outcome(
+            model, model.weights, np.zeros(0, dtype=np.float32), {SHARED: self.best_multipliers.mean(axis=0)}
+        )
 
     def shortfall(self) -> str:
         if not self.best or self.best["missed"] <= self.tolerance:
             return ""
         return (
-            f"no model was found that meets all constraints at leave-one-out scores: the best one misses one by "
+            f"no model was found that meets all constraints on held-out rows: the best one misses one by "
             f"{self.best['missed']:.2g}. Its slices may be too small for the bound; widen it or merge groups"
         )
 

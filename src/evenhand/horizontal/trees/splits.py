@@ -122,15 +122,22 @@ def _worth(sums: Array, l2: float) -> Array:
     return sums[..., 0] ** 2 / (sums[..., 1] + l2 + 1e-12)
 
 
-class LevelTree:
-    """Nodes so far; the root is node 0."""
+class LevelTrees:
+    """Nodes so far of trees that grow at the same time, one for each model; the roots come first.
 
-    state_fields: ClassVar = {"columns": Integers, "left": Integers, "sides": Booleans}
+    Attributes
+    ----------
+    tree
+        The tree of each node.
+    """
 
-    def __init__(self) -> None:
-        self.columns: Integers = np.array([LEAF])
-        self.left: Integers = np.zeros(1, dtype=np.int64)
-        self.sides: Booleans = np.zeros((1, SIDES), dtype=bool)
+    state_fields: ClassVar = {"columns": Integers, "left": Integers, "sides": Booleans, "tree": Integers}
+
+    def __init__(self, trees: int = 1) -> None:
+        self.columns: Integers = np.full(trees, LEAF)
+        self.left: Integers = np.zeros(trees, dtype=np.int64)
+        self.sides: Booleans = np.zeros((trees, SIDES), dtype=bool)
+        self.tree: Integers = np.arange(trees)
 
     def split(self, nodes: Integers, columns: Integers, sides: Booleans) -> Integers:
         """Split these leaves, and return the left child of each; the right child is the next node."""
@@ -139,6 +146,7 @@ class LevelTree:
         self.columns = np.concatenate([self.columns, np.full(2 * len(nodes), LEAF)])
         self.left = np.concatenate([self.left, np.zeros(2 * len(nodes), dtype=np.int64)])
         self.sides = np.concatenate([self.sides, np.zeros((2 * len(nodes), SIDES), dtype=bool)])
+        self.tree = np.concatenate([self.tree, np.repeat(self.tree[nodes], 2)])
         return left
 
     @property
@@ -146,16 +154,36 @@ class LevelTree:
         """Nodes that are leaves, in order."""
         return np.flatnonzero(self.columns == LEAF)
 
-    def finished(self, values: Array) -> BinnedTree:
-        """Return the tree with values of the leaves, in order; there may be more values than leaves."""
-        ends = self.leaves
-        whole = np.zeros(len(self.columns))
-        whole[ends] = values[: len(ends)]
-        return BinnedTree(self.columns, self.left, self.sides, whole)
+    @property
+    def leaf_counts(self) -> Integers:
+        """Number of leaves of each tree."""
+        return np.bincount(self.tree[self.leaves])
+
+    @property
+    def leaf_numbers(self) -> Integers:
+        """Index of each leaf among those of its tree; zero for other nodes."""
+        found: Integers = np.zeros(len(self.columns), dtype=np.int64)
+        for tree in range(len(self.leaf_counts)):
+            ends = np.flatnonzero((self.columns == LEAF) & (self.tree == tree))
+            found[ends] = np.arange(len(ends))
+        return found
+
+    def finished(self, values: Array) -> list[BinnedTree]:
+        """Return the trees, with values (trees, most leaves) of their leaves in order."""
+        whole = np.where(self.columns == LEAF, values[self.tree, self.leaf_numbers], 0.0)
+        # Children are next to each other in a tree of its own as well.
+        place = np.zeros(len(self.columns), dtype=np.int64)
+        found = []
+        for tree in range(len(values)):
+            own = np.flatnonzero(self.tree == tree)
+            place[own] = np.arange(len(own))
+            left = np.where(self.columns[own] == LEAF, 0, place[self.left[own]])
+            found.append(BinnedTree(self.columns[own], left, self.sides[own], whole[own]))
+        return found
 
 
 class Frontier:
-    """Nodes of the last level of a growing tree, with their summed histograms."""
+    """Nodes of the last level of growing trees, with their summed histograms."""
 
     state_fields: ClassVar = {"nodes": Integers, "sums": Integers, "level": int}
 
@@ -164,10 +192,14 @@ class Frontier:
         self.sums = sums
         self.level = level
 
-    def chosen(self, splits: Splits, room: int) -> Integers:
-        """Return the nodes to split: those with a positive gain, at most `room`, with the largest gains."""
-        order = np.argsort(-splits.gains, kind="stable")[: max(room, 0)]
-        kept: Integers = np.sort(order)
+    def chosen(self, splits: Splits, trees: LevelTrees, leaves: int) -> Integers:
+        """Return which nodes to split: in each tree those with the largest gains, up to so many leaves."""
+        owner, room = trees.tree[self.nodes], leaves - trees.leaf_counts
+        found = []
+        for tree, most in enumerate(room):
+            own = np.flatnonzero(owner == tree)
+            found.append(own[np.argsort(-splits.gains[own], kind="stable")[: max(most, 0)]])
+        kept: Integers = np.sort(np.concatenate(found))
         return kept[splits.gains[kept] > 0.0]
 
     def smaller_right(self, splits: Splits, chosen: Integers, first: Integers) -> Booleans:

@@ -7,14 +7,16 @@ mean score of each step. The server then solves the leaf problem over weighted r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.groups import crossed_name
+from evenhand.constraints.slices import Slice
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.trees.splits import UNIT, in_units
@@ -30,13 +32,25 @@ MAX_STRATA = 512
 
 
 class WeightedRows(NamedTuple):
-    """Weighted rows: their leaf, scores, leave-one-out scores, and the number of people that each stands for."""
+    """Weighted rows: their leaf, stratum, mean scores, and the number of people that each stands for."""
 
-    columns: LeafColumns
+    leaf: Integers
+    stratum: Integers
     scores: Array
-    held_out: Array
     people: Array
-    lagrangian: Lagrangian
+
+    @classmethod
+    def of(cls, counts: Integers, totals: Integers) -> WeightedRows:
+        """Return a row for each leaf, stratum and step with people, from their number and the sum of their scores."""
+        leaf, stratum, step = np.nonzero(counts)
+        people = counts[leaf, stratum, step].astype(np.float64)
+        return cls(leaf, stratum, totals[leaf, stratum, step] * UNIT / people, people)
+
+    def columns(self, leaves: int) -> LeafColumns:
+        return LeafColumns(self.leaf.astype(np.uint8)[:, None], np.array([leaves]))
+
+    def and_then(self, *others: WeightedRows) -> WeightedRows:
+        return WeightedRows(*(np.concatenate(parts) for parts in zip(self, *others, strict=True)))
 
 
 class SliceStrata:
@@ -71,13 +85,27 @@ class SliceStrata:
             name: np.array([*self.groups[name], None], dtype=object)[code]
             for name, code in zip(self.groups, codes, strict=True)
         }
-        self.weights: Array = np.zeros((len(self.rows), self.count))
+        self._inside: dict[Slice, Booleans] = {
+            part: part.inside(self.labels, values) for row in self.rows for _, part in row.terms
+        }
+        assert terms.slice_counts is not None or not self.rows
+        self.weights: Array = self._weights(terms.slice_counts or {})
+        self.shares = 1.0 / terms.n_rows
+
+    def weights_of(self, people: Array) -> Array:
+        """Return weights over so many rows of each stratum."""
+        return self._weights({part: people[inside].sum() for part, inside in self._inside.items()})
+
+    def has_all_slices(self, people: Array) -> bool:
+        """Return whether so many rows of each stratum leave no slice empty."""
+        return all(people[inside].any() for inside in self._inside.values())
+
+    def _weights(self, counts: Mapping[Slice, float]) -> Array:
+        weights: Array = np.zeros((len(self.rows), self.count))
         for place, row in enumerate(self.rows):
             for coefficient, part in row.terms:
-                assert terms.slice_counts is not None
-                inside = part.inside(self.labels, values)
-                self.weights[place, inside] += coefficient / max(terms.slice_counts[part], 1)
-        self.shares = 1.0 / terms.n_rows
+                weights[place, self._inside[part]] += coefficient / max(counts[part], 1)
+        return weights
 
     def of(self, rows: ClientRows) -> Integers:
         """Return the stratum of each row."""
@@ -89,29 +117,54 @@ class SliceStrata:
 
     def lagrangian(self, rows: ClientRows) -> Lagrangian:
         """Return a client's share of the Lagrangian over all rows."""
-        bound = BoundConstraints(self.rows, self.of(rows), self.weights)
-        return Lagrangian(rows.labels, bound, shares=self.shares)
+        return self._lagrangian(rows.labels, self.of(rows), self.weights, self.shares)
 
-    def sums(self, leaf: Integers, leaves: int, stratum: Integers, scores: Array, held_out: Array) -> Integers:
-        """Return (leaves, strata, STEPS, 3): rows, sums of scores, and sums of leave-one-out minus own scores."""
-        step = np.searchsorted(GRID, scores, side="right")
-        at = (leaf * self.count + stratum) * STEPS + step
-        found = np.zeros((leaves * self.count * STEPS, 3), dtype=np.int64)
-        for place, values in enumerate(
-            (np.ones(len(at), dtype=np.int64), in_units(scores), in_units(held_out - scores))
-        ):
-            np.add.at(found[:, place], at, values)
-        return found.reshape(leaves, self.count, STEPS, 3)
+    def part(self, whole: Lagrangian, seen: Integers, people: Array) -> Lagrangian:
+        """Return a client's share of the Lagrangian of one model, over the rows that it sees.
 
-    def weighted_rows(self, sums: Integers, leaves: int) -> WeightedRows:
-        """Return the weighted rows of the leaf problem from such sums; `leaves` is the number of leaves."""
-        leaf, stratum, step = np.nonzero(sums[..., 0])
-        told = sums[leaf, stratum, step]
-        people = told[:, 0].astype(np.float64)
-        scores = told[:, 1] * UNIT / people
-        held_out = scores + told[:, 2] * UNIT / people
+        Parameters
+        ----------
+        people
+            How many rows of all clients the model sees in each stratum.
+        """
+        stratum = whole.constraints.stratum[seen]
+        return self._lagrangian(whole.labels[seen], stratum, self.weights_of(people), 1.0 / people.sum())
+
+    def _lagrangian(self, labels: Array, stratum: Integers, weights: Array, shares: Array | float) -> Lagrangian:
+        return Lagrangian(labels, BoundConstraints(self.rows, stratum, weights), shares=shares)
+
+    def sums(
+        self, leaf: Integers, leaves: int, stratum: Integers, scores: Array, seen: Integers, told: Integers, held: Array
+    ) -> Integers:
+        """Return (leaves, strata, STEPS, 4) of one model, by the step of its scores.
+
+        These are numbers of rows that it sees and sums of their scores, then numbers of rows that are judged by it and
+        sums of the scores that they are judged by.
+
+        Parameters
+        ----------
+        seen, told
+            The rows that the model sees, and those that are judged by it.
+        held
+            The score that each row is judged by.
+        """
+        found = np.zeros((leaves * self.count * STEPS, 4), dtype=np.int64)
+        at = (leaf * self.count + stratum) * STEPS + np.searchsorted(GRID, scores, side="right")
+        for first, rows, values in ((0, seen, scores), (2, told, held)):
+            np.add.at(found[:, first], at[rows], 1)
+            np.add.at(found[:, first + 1], at[rows], in_units(values[rows]))
+        return found.reshape(leaves, self.count, STEPS, 4)
+
+    def weighted(self, rows: WeightedRows) -> Lagrangian:
+        """Return the problem over weighted rows of all clients."""
+        return self._over(rows, self.weights, np.full(len(rows.people), self.shares))
+
+    def weighted_part(self, rows: WeightedRows, people: Array, unseen: int) -> Lagrangian:
+        """Return the problem of one model over weighted rows, of which the last `unseen` have no weight."""
+        seen = np.arange(len(rows.people)) < len(rows.people) - unseen
+        return self._over(rows, self.weights_of(people), seen / people.sum())
+
+    def _over(self, rows: WeightedRows, weights: Array, shares: Array) -> Lagrangian:
         # Each weighted row has a stratum of its own, with the coefficient of all its people.
-        bound = BoundConstraints(self.rows, np.arange(len(stratum)), self.weights[:, stratum] * people)
-        of = Lagrangian(self.labels[stratum], bound, shares=self.shares * people)
-        columns = LeafColumns(leaf.astype(np.uint8)[:, None], np.array([leaves]))
-        return WeightedRows(columns, scores, held_out, people, of)
+        own = weights[:, rows.stratum] * (rows.people * (shares > 0.0))
+        return self._lagrangian(self.labels[rows.stratum], np.arange(len(rows.people)), own, shares * rows.people)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,23 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.programs.combining.leaf_values import PASSES, Columns, LeafFit, LeafProblem, first_penalty
 from evenhand.programs.combining.reduced import ReducedSolution
+
+SLICE_ROWS_A_LEAF: Final = 3.0
+"""Number of rows of a constraint's smallest slice that a leaf holds on average, at least."""
+FEWEST_LEAVES: Final = 8
+"""Number of leaves that a tree may have, whatever the slices are."""
+
+
+def fewest_rows_a_leaf(n_rows: int, grain: Array) -> int:
+    """Return how many rows a leaf has at least, so that it holds a few rows of the smallest slice on average.
+
+    Parameters
+    ----------
+    grain
+        The most that one row of data weighs in each inequality.
+    """
+    floor = SLICE_ROWS_A_LEAF * n_rows * float(np.max(grain, initial=0.0))
+    return int(min(floor, n_rows / FEWEST_LEAVES))
 
 
 def assign_folds(stratum: Integers, folds: int) -> Integers:
@@ -39,28 +56,31 @@ class FoldsFit:
     values
         Coefficients of each model.
     scores
-        (K, n): scores of each model, also of the rows that it has not seen.
+        Scores of each model, also of the rows that it has not seen.
     held_out
         The score that each row is judged by.
     multipliers
         (K, 2, R).
     violation
         Largest violation of an inequality, as judged.
+    responses
+        Those of the leaves of a single model, see `LeafFit`.
     """
 
     values: list[Array]
-    scores: Array
+    scores: list[Array]
     held_out: Array
     multipliers: Array
     violation: float
     stationarity: float
     complementarity: float
     iterations: int
+    responses: Array | None = None
 
     @classmethod
     def of_one(cls, fit: LeafFit) -> FoldsFit:
         """Return the fit of a single model, which is judged by leave-one-out scores."""
-        return cls([fit.values], fit.scores[None], fit.held_out, *_summary([fit.solution], fit.violation))
+        return cls([fit.values], [fit.scores], fit.held_out, *_summary([fit.solution], fit.violation), fit.responses)
 
 
 class _Summary(NamedTuple):
@@ -86,29 +106,33 @@ class CrossFitting(LeafProblem):
 
     Parameters
     ----------
-    wanted, shrinkage, regulariser, judged
+    wanted, shrinkage, regulariser, judged, grain
         See `LeafProblem`; `wanted` has all rows.
+
+    Attributes
+    ----------
     parts
-        The problem without the rows of each fold.
-    fold
-        Each row's fold, or −1.
+        The problem of each model. The rows of its own fold may be among its rows, with no weight.
+    unseen
+        For each model, which of its rows it has not seen, and their places among the rows of `wanted`.
+    seen_by_all
+        Places of rows in no fold, which are judged by the average of all models.
     """
 
-    def __init__(
-        self,
-        wanted: Lagrangian,
-        parts: Sequence[Lagrangian],
-        fold: Integers,
-        shrinkage: float,
-        regulariser: float,
-        judged: bool,
-    ) -> None:
-        super().__init__(wanted, shrinkage, regulariser, judged)
-        self.parts = parts
-        self.unseen = [fold == place for place in range(len(parts))]
-        self.seen_by_all = fold < 0
+    parts: Sequence[Lagrangian] = ()
+    unseen: Sequence[tuple[Integers, Integers]] = ()
+    seen_by_all: Integers = np.zeros(0, dtype=np.int64)
 
-    def fit_folds(self, columns: Sequence[Columns], scores: Array, held_out: Array, multipliers: Array) -> FoldsFit:
+    def take_folds(self, parts: Sequence[Lagrangian], fold: Integers) -> None:
+        """Set the problem of each model over the same rows; `fold` is each row's fold, or −1."""
+        self.parts = parts
+        rows = [np.flatnonzero(fold == place) for place in range(len(parts))]
+        self.unseen = list(zip(rows, rows, strict=True))
+        self.seen_by_all = np.flatnonzero(fold < 0)
+
+    def fit_folds(
+        self, columns: Sequence[Columns], scores: Sequence[Array], held_out: Array, multipliers: Array
+    ) -> FoldsFit:
         """Solve for the leaf values of all models; parameters as in `LeafProblem.fit`, with one entry a model."""
         ridges = [
             self.ridge(part, columns[place], scores[place], multipliers[place]) for place, part in enumerate(self.parts)
@@ -125,14 +149,16 @@ class CrossFitting(LeafProblem):
             ]
             solutions = list(found)
             multipliers = np.array([one.multipliers for one in found])
-            changes = np.array([one.point.scores for one in found]) - scores
-            left = held_out + np.where(self.seen_by_all, changes.mean(axis=0), 0.0)
-            for unseen, change in zip(self.unseen, changes, strict=True):
-                left[unseen] += change[unseen]
+            after = [one.point.scores for one in found]
+            left = held_out.copy()
+            for (own, places), new, old in zip(self.unseen, after, scores, strict=True):
+                left[places] += new[own] - old[own]
+            if len(some := self.seen_by_all):
+                left[some] += np.mean([new[some] - old[some] for new, old in zip(after, scores, strict=True)], axis=0)
             violation = self.violation(self.wanted.at(left), left)
             if best is None or violation < best.violation:
                 values = [one.coefficients for one in found]
-                best, shift = FoldsFit(values, scores + changes, left, *_summary(found, violation)), self.shifted.shift
+                best, shift = FoldsFit(values, after, left, *_summary(found, violation)), self.shifted.shift
             if not self.shifted.exact.any():
                 break
             judged = self.judged(left)

@@ -11,9 +11,6 @@ from evenhand.errors import InputError
 from evenhand.models.growth import GrowthOptions
 from evenhand.protocol.terms import VerticalTerms
 
-FEWEST_ROWS = 60
-"""Number of rows from which on models are cross-fitted."""
-
 Interactions = Literal["none", "relay", "full", "auto"]
 
 
@@ -36,14 +33,11 @@ class Trees(GrowthOptions):
         leaf values of such a party keep the proportions that LightGBM found, which respect the order. Only the factor
         of each tree is solved for. Requires ``interactions="none"``. Estimators and job files set it if a party names
         such columns; where each participant has its own file, set it in the job.
-    folds
-        Number of models, each fitted without one fold of the rows. Bounds are met at the scores of rows by the model
-        that has not seen them, and new people get the average of all models. A party grows this many times `trees` in a
-        round. 1 fits a single model, with bounds at leave-one-out scores, as do trees across parties, label privacy,
-        ``exact_rates=False`` and bounds of zero.
 
     Notes
     -----
+    Trees across parties and label privacy fit a single model, whatever `folds` is.
+
     A step of `patience` is a round of own trees, or a whole tree across parties. None means 3, or 8 where trees cross
     parties, because the first splits of an interaction gain nothing yet.
     """
@@ -51,7 +45,6 @@ class Trees(GrowthOptions):
     trees: Annotated[int, Field(ge=1, le=16)] = 1
     interactions: Interactions = "none"
     monotone: bool = False
-    folds: Annotated[int, Field(ge=1, le=10)] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,9 +53,8 @@ class Trees(GrowthOptions):
 
     def folds_of(self, terms: VerticalTerms) -> int:
         """Return the number of models that a run fits."""
-        equal = any(row.lower == row.upper for row in terms.inequalities)
-        single = self.interactions != "none" or terms.job.label_privacy is not None or not self.exact_rates or equal
-        return 1 if single or terms.n_rows < FEWEST_ROWS else self.folds
+        single = self.interactions != "none" or terms.job.label_privacy is not None
+        return 1 if single else self.models_of(terms.n_rows, terms.inequalities)
 
     @property
     def steps_of_patience(self) -> int:

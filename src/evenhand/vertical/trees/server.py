@@ -24,9 +24,10 @@ import numpy as np
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.debiased import DebiasedLagrangian
 from evenhand.constraints.evaluation import Point
+from evenhand.constraints.slices import stated
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_state
-from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, assign_folds
+from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, assign_folds, fewest_rows_a_leaf
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.protocol.messages import Message
@@ -58,10 +59,6 @@ HOLDS = 1e-5
 
 BLANK = 0.1
 """Share of the rows that do not influence where trees split."""
-SLICE_ROWS_A_LEAF = 3.0
-"""Number of rows of a constraint's smallest slice that a leaf holds on average, at least."""
-FEWEST_LEAVES = 8
-"""Number of leaves that a tree may have, whatever the slices are."""
 OWN_FIRST = 3
 """Number of rounds of parties' own trees before one that crosses parties is tried."""
 
@@ -105,9 +102,8 @@ class TreesServer(Server):
         self.sizes = {**self.sizes, **sizes, "packed": packed_size(terms.n_rows)}
         self.problem = self._leaf_problem(own)
         self.intercept = self._first_score(own) if self.job.fit_intercept else 0.0
-        # The smallest slice of a constraint has a few rows in a leaf, on average.
-        floor = SLICE_ROWS_A_LEAF * terms.n_rows * float(np.max(self.lagrangian.constraints.grain, initial=0.0))
-        self.rows_a_leaf = int(min(floor, terms.n_rows / FEWEST_LEAVES)) if self.folds > 1 else 0
+        grain = self.lagrangian.constraints.grain
+        self.rows_a_leaf = fewest_rows_a_leaf(terms.n_rows, grain) if self.folds > 1 else 0
         # Scores by each model, and of each row by the model that has not seen it.
         self.scores: Array = np.full((self.folds, terms.n_rows), self.intercept)
         self.held_out: Array = self.scores[0].copy()
@@ -177,7 +173,9 @@ class TreesServer(Server):
             own_lagrangian(self.terms, replace(own, sample_weight=np.where(fold == place, 0.0, weights)))
             for place in range(self.folds)
         ]
-        return CrossFitting(self.lagrangian, parts, fold, *settings)
+        problem = CrossFitting(self.lagrangian, *settings)
+        problem.take_folds(parts, fold)
+        return problem
 
     def present(self) -> Point:
         """Return the training rows scored by the average of all models."""
@@ -298,7 +296,7 @@ class TreesServer(Server):
     def _fit(self, columns: Sequence[LeafColumns | TiedColumns]) -> FoldsFit:
         problem = self.problem
         if isinstance(problem, CrossFitting):
-            fit = problem.fit_folds(columns, self.scores, self.held_out, self.fold_multipliers)
+            fit = problem.fit_folds(columns, list(self.scores), self.held_out, self.fold_multipliers)
         else:
             fit = FoldsFit.of_one(problem.fit(columns[0], self.scores[0], self.held_out, self.fold_multipliers[0]))
         self.effort += fit.iterations * float(columns[0].leaves.size) * columns[0].leaves.shape[1]
@@ -307,7 +305,7 @@ class TreesServer(Server):
     def _go_on(self, fit: FoldsFit, across: bool) -> Sends:
         """Add the new leaves to the model. Then stop, or ask for more."""
         before = self._held_out_loss()
-        self._take(fit.scores, fit.held_out, fit.multipliers)
+        self._take(np.array(fit.scores), fit.held_out, fit.multipliers)
         self.pace[across] = (before - self._held_out_loss()) / (self.round - self.begun)
         self._judge(fit)
         if self.futile >= self.options.steps_of_patience:
@@ -414,20 +412,14 @@ class TreesServer(Server):
             "held-out loss": self.best["held-out loss"],
             "violation on training rows": self.problem.violation(self.present(), self.present().scores),
             "constraints": self._stated(),
+            "folds": self.folds,
         }
 
     def _stated(self) -> list[dict[str, Any]]:
         """Return for each inequality what it is on training rows and on held-out ones, and what was asked."""
+        training, held_out = (self.problem.judged(scores) for scores in (self.present().scores, self.held_out))
         rows = self.lagrangian.constraints
-        found = [self.problem.judged(scores) for scores in (self.present().scores, self.held_out)]
-        sides = [
-            [float(side) if np.isfinite(side) else None for side in each]
-            for each in (rows.bounds.lower, rows.bounds.upper)
-        ]
-        return [
-            {"row": name, "training rows": float(training), "held-out rows": float(held_out), "asked": [lower, upper]}
-            for name, training, held_out, lower, upper in zip(rows.names, *found, *sides, strict=True)
-        ]
+        return stated(rows.names, rows.bounds, training, held_out)
 
 
 def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:
