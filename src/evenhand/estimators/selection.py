@@ -297,7 +297,7 @@ def _warn_of_edge(name: str, chosen: float | None, tried: Sequence[float | None]
 
 def with_settings(
     constraints: Sequence[Constraint], place: int, epsilon: float, temperature: float | None = None
-) -> tuple[Constraint, ...]:
+) -> Constraint | tuple[Constraint, ...]:
     """Return the constraints, that at `place` with another ε and, if given, all with another temperature."""
     found = []
     for number, one in enumerate(constraints):
@@ -305,4 +305,4 @@ def with_settings(
         if temperature is not None and any(field.name == "temperature" for field in fields(one)):
             wanted["temperature"] = temperature
         found.append(replace(one, **wanted))
-    return tuple(found)
+    return found[0] if len(found) == 1 else tuple(found)
