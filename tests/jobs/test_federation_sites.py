@@ -17,7 +17,7 @@ from support.federation import Network, assert_alike, run_sites, write_shops
 
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables import parquet_file
-from evenhand.errors import DataError, EvenhandError, JobError, RunError
+from evenhand.errors import DataError, EvenhandError, InputError, JobError, RunError
 from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import DealerEnd, PartyEnd, party_program, server_program
@@ -97,6 +97,30 @@ def test_models_and_results_are_those_of_one_process(
             assert ends[name].model.splits
         assert ends[name].encoder.to_state() == together.folder.read_party(name, "encoder")
     assert_alike(ends["server"], together.result)
+
+
+def test_a_party_bounds_its_signs_in_its_own_file(tmp_path: Path) -> None:
+    """The job says that there are such columns; behind masks the model is that of one process."""
+    settings = {"solver": "subspace", "max_rounds": 20, "runtime": "auto", "options": {"monotone": True}}
+    paths = write_shops(tmp_path, settings)
+    asked = 'monotone = { calls = "down", age = "down" }'
+    for which in ("phone", "together"):
+        text = paths[which].read_text()
+        assert text.count('name = "phone"') == 1
+        paths[which].write_text(text.replace('name = "phone"', f'name = "phone"\n{asked}'))
+    ends = run(paths, Network(0.2))
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert isinstance(ends[name], PartyEnd), ends
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+    weights = ends["phone"].model.weights
+    assert (weights <= 0.0).all()
+    assert 0 < int((weights == 0.0).sum()) < len(weights)
+    job = paths["job"].read_text()
+    assert "monotone = true" in job
+    paths["job"].write_text(job.replace("monotone = true", "own_columns = true"))
+    with pytest.raises(InputError, match="phone has monotone columns, but the job does not say so"):
+        next(party_program(read_federation_job(paths["job"]), read_party(paths["phone"]), tmp_path))
 
 
 def test_weights_stay_with_the_label_and_count_as_in_one_process(tmp_path: Path) -> None:
