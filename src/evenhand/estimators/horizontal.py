@@ -209,6 +209,11 @@ class HorizontalClassifier(ScoresAcrossClients):
         if (columns := named_columns(sensitive_features, rows_given)) is not None:
             X, sensitive_features = split_off(X, columns, "X")
         inputs = read_inputs(X, y, sensitive_features, clients)
+        if len(inputs.X.shape) > 2 and model.kind in ("linear", "mlp", "trees"):
+            raise InputError(
+                f"X has the shape {tuple(inputs.X.shape)}, as images have; model {model.kind!r} takes tables. Give "
+                "model='resnet18' or a torch module"
+            )
         classes, pos_label, codes = class_codes(inputs.labels, self.pos_label)
         job = self._job(model, two_classes=len(classes) == 2)
         protected = self.update_noise is not None

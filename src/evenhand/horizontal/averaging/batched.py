@@ -179,7 +179,7 @@ class BatchedClients:
     # -- training
 
     def _train_all(self, requests: Sequence[TrainRequest], settings: RoundSettings) -> None:
-        stacked = self.network.stacked
+        stacked = self.network.stacked if self.options.optimizer == "sgd" else None
         if stacked is None:
             for request in requests:
                 self._results[request.name] = self._train_one(request, settings)
@@ -263,6 +263,10 @@ class BatchedClients:
         layers = generator(self.seed, request.name, request.round, "layers")
         crops = generator(self.seed, request.name, request.round, "crops")
         tally = Tally(1, self.objective.rows) if self._tallies else None
+        adam = None
+        if self.options.optimizer == "adam":
+            # Its state begins anew in every round and stays at the client.
+            adam = torch.optim.Adam(network.parameters, lr=settings.step, weight_decay=self.regulariser)
         with seeded(int(layers.integers(2**63))):
             for _ in range(self.epochs(request.name)):
                 numbers, batches = self._epoch([request], [draw], settings)
@@ -275,7 +279,12 @@ class BatchedClients:
                     pull = self.objective.derivative(known, batches, step, multipliers, settings, tally)
                     pulled = pull[0].to(network.device)
                     gradients = torch.autograd.grad(scores, network.parameters, pulled, allow_unused=True)
-                    self._descend_parameters(gradients, settings.step)
+                    if adam is None:
+                        self._descend_parameters(gradients, settings.step)
+                        continue
+                    for parameter, slope in zip(network.parameters, gradients, strict=True):
+                        parameter.grad = slope
+                    adam.step()
         network.module.eval()
         weights, statistics = network.weights, network.statistics
         values = self._values(request.name, weights, statistics) if tally is None else tally.means()[0]

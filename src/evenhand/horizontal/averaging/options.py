@@ -12,6 +12,8 @@ from evenhand.errors import InputError
 from evenhand.protocol.job import CheckedOptions, Count, Positive, Share, Whole
 from evenhand.protocol.terms import HorizontalTerms
 
+ADAM_STEP: Final = 1e-3
+"""The step that Adam's authors give."""
 LONGEST_STEP: Final = 0.2
 """Largest automatic step on tables; with more than forty columns the step is shorter."""
 
@@ -43,17 +45,22 @@ class AveragingOptions(CheckedOptions):
     """Options of all averaging solvers.
 
     ``"auto"`` suits tables of standardised columns with linear models and perceptrons: it is a constant, or follows
-    from the terms and from a client's own number of rows. For other models it is the value of FairFedAvgALM's CelebA
-    experiments (supplement C.1).
+    from the terms and from a client's own number of rows. Other models, with unknown scales of their inputs, are
+    trained with Adam. With `optimizer="sgd"` or noise they have the values of FairFedAvgALM's CelebA experiments
+    (supplement C.1).
 
     Parameters
     ----------
     batch_size
         |B|, the mini-batch size; None uses all of a client's rows. The last mini-batch of an epoch is smaller.
+    optimizer
+        Local optimiser: ``"sgd"`` as published, or ``"adam"`` (Kingma & Ba 2015), with moments that begin anew in every
+        round and stay at the client. ``"auto"`` is ``"adam"`` for ResNets and torch modules, unless a step is given or
+        clients add noise; else ``"sgd"``.
     step
-        η_w,0, the learning rate of plain SGD. ``"auto"`` is 8 / (d + 1) for d columns, at most 0.2. With columns of
-        unit mean square and an intercept, the curvature of the loss is at most (d + 1) / 4, and the longest stable step
-        is 2 divided by it.
+        η_w,0, the learning rate. ``"auto"`` of SGD is 8 / (d + 1) for d columns, at most 0.2. With columns of unit
+        mean square and an intercept, the curvature of the loss is at most (d + 1) / 4, and the longest stable step is 2
+        divided by it. ``"auto"`` of Adam is 0.001.
     step_decay_every, step_decay_factor
         The learning rate is multiplied by the factor after every `step_decay_every` rounds. None, and ``"auto"`` on
         tables, is never.
@@ -61,7 +68,7 @@ class AveragingOptions(CheckedOptions):
         ``"steps"``: as above. ``"theorem"``: η_w,0 / t in round t, and η_λ,0 / t^(2/3) for the multipliers
         (FairFedAvgALM Theorem 4.2).
     clip
-        Largest norm of a batch's gradient; longer gradients are scaled to it. None does not clip.
+        Largest norm of a batch's gradient with SGD; longer gradients are scaled to it. None does not clip.
     local_epochs
         Passes over a client's rows in a round. ``"auto"`` gives at least 20 steps: one pass for a client with more than
         19 batches, more for a smaller one, which would hardly move otherwise.
@@ -87,6 +94,7 @@ class AveragingOptions(CheckedOptions):
     """
 
     batch_size: Count | None = 128
+    optimizer: Literal["sgd", "adam", "auto"] = "auto"
     step: Positive | Literal["auto"] = "auto"
     step_decay_every: Count | Literal["auto"] | None = "auto"
     step_decay_factor: Positive = 0.1
@@ -116,7 +124,11 @@ class AveragingOptions(CheckedOptions):
         if self.norm_bound is not None and self.aggregation != "clipped":
             raise InputError("norm_bound is given; it needs aggregation 'clipped'")
         on_tables = terms.job.model in ("linear", "mlp")
-        found = self.for_tables(terms) if on_tables else self.for_networks()
+        found = dict(self.for_tables(terms) if on_tables else self.for_networks())
+        own_step = self.step != "auto" or terms.protected
+        found["optimizer"] = "sgd" if on_tables or own_step else "adam"
+        if (found["optimizer"] if self.optimizer == "auto" else self.optimizer) == "adam":
+            found |= {"step": ADAM_STEP, "step_decay_every": None, "local_epochs": "auto"}
         open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]
         return replace(self, **{name: found[name] for name in open_ones if name in found})
 
