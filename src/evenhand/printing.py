@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -53,6 +53,18 @@ def toml_key(name: str) -> str:
     """Return a name as a TOML key, in quotes if necessary."""
     plain = name.isascii() and name.replace("-", "_").replace("_", "a").isalnum()
     return name if plain else json.dumps(name, ensure_ascii=False)
+
+
+def toml_text(value: Any) -> str:
+    """Return a value as TOML text on one line."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{toml_key(str(name))} = {toml_text(one)}' for name, one in value.items())} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(toml_text, value))}]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    # Text, whole numbers, true and false are written as in JSON.
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _escaped(sign: str) -> str:

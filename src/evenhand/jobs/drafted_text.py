@@ -11,8 +11,8 @@ import pandas as pd
 from evenhand.data.tables.columns import MANY_LEVELS
 from evenhand.data.tables.raw import is_text
 from evenhand.jobs.drafting import Draft, DraftTable, id_texts
-from evenhand.jobs.proposals import Proposal, toml_text
-from evenhand.printing import printable
+from evenhand.jobs.proposals import Proposal
+from evenhand.printing import printable, toml_text
 
 _KEPT_LEVELS: Final = 100
 TEST_FRACTION: Final = Proposal("test_fraction", 0.25, "share of the rows held out, to show how it does on new people")

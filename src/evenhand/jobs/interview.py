@@ -13,8 +13,9 @@ from evenhand.data.tables.grouping import Grouping
 from evenhand.errors import InputError
 from evenhand.jobs.drafted_text import TEST_FRACTION
 from evenhand.jobs.drafting import Draft, DraftTable, complete_draft, draft_job
-from evenhand.jobs.proposals import Proposal, toml_text
+from evenhand.jobs.proposals import Proposal
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection
+from evenhand.printing import toml_text
 
 Ask = Callable[[str, str], str]
 """Asks a question and returns the answer; the second argument is the default."""

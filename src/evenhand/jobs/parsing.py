@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Final, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evenhand.data.tables.addresses import Scrubber
 from evenhand.errors import InputError, JobError
-from evenhand.printing import near, quoted
+from evenhand.printing import near, quoted, toml_text
 
 Section = TypeVar("Section", bound=BaseModel)
 T = TypeVar("T")
@@ -113,7 +114,7 @@ def parsed(section: type[Section], check: Callable[[Section], None], content: di
         job = section.model_validate(content)
         check(job)
     except ValidationError as error:
-        problems = [_explain(problem, section) for problem in error.errors()]
+        problems = _explained(error.errors(), section)
     except InputError as error:
         problems = problems_of(error)
     else:
@@ -137,24 +138,76 @@ def _texts(content: Any) -> Iterator[str]:
             rest += one
 
 
-def _explain(problem: Any, whole: type[BaseModel]) -> str:
-    """Return one pydantic problem as a sentence, with the key's full path."""
-    path = [str(part) for part in problem["loc"]]
-    key = ".".join(path)
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key {key}{near(path[-1], _known_keys(path[:-1], whole))}"
-    if path in (["party"], ["client"]):
+# What pydantic adds to a key's path for each kind of value that the key takes.
+_KINDS: Final = re.compile(r"(str|int|float|bool|dict|list|literal|function-[a-z]+|constrained-[a-z]+)(\[.*\])?$")
+
+
+def _explained(problems: Sequence[Any], whole: type[BaseModel]) -> list[str]:
+    """Return pydantic's problems as sentences: one for each key, though it may take several kinds of values."""
+    of_keys: dict[tuple[str, ...], list[Any]] = {}
+    for problem in problems:
+        steps = [str(part) for part in problem["loc"]]
+        path = tuple(part for place, part in enumerate(steps) if place == 0 or not _KINDS.match(part))
+        of_keys.setdefault(path, []).append(problem)
+    # A value of one kind that is wrong inside is not wrong as a value of the other kinds.
+    outer = {path for path in of_keys for other in of_keys if len(other) > len(path) and other[: len(path)] == path}
+    return [_explain(path, found, whole) for path, found in of_keys.items() if path not in outer]
+
+
+def _explain(path: tuple[str, ...], problems: Sequence[Any], whole: type[BaseModel]) -> str:
+    """Return the problems of one key as a sentence, with the key's full path."""
+    key, kind = ".".join(path), problems[0]["type"]
+    if kind == "extra_forbidden":
+        known = _known_keys(list(path[:-1]), whole)
+        return f"unknown key {key}{_elsewhere(path, known, whole) or near(path[-1], known)}"
+    if list(path) in (["party"], ["client"]):
         return f"key {key}: a job needs at least one {key}, each under a heading [[{key}]]"
-    if problem["type"] == "missing":
-        return f"key {key} is missing"
-    return f"key {key}: {_said(problem)}"
+    if kind == "missing":
+        return f"key {key} is missing{_example(path, whole)}"
+    return f"key {key}: {_said(*problems)}{_example(path, whole)}"
+
+
+def _elsewhere(path: tuple[str, ...], known: Sequence[str], whole: type[BaseModel]) -> str:
+    """Return the end of a message about a key that stands in the wrong section; empty if no section has it."""
+    # Parties and clients first: the server's section has keys in common with them.
+    for name, field in sorted(whole.model_fields.items(), key=lambda one: "list" not in str(one[1].annotation)):
+        section = _section_of(field.annotation)
+        if section is not None and path[-1] in section.model_fields and path[-1] not in known:
+            heading = f"[[{name}]]" if "list" in str(field.annotation) else f"[{name}]"
+            return f"; it belongs under {heading}"
+    return ""
+
+
+def _example(path: tuple[str, ...], whole: type[BaseModel]) -> str:
+    """Return how to write a key that takes a list or a table."""
+    names = [part for part in path if not part.isdigit()]
+    section: type[BaseModel] | None = whole
+    for name in names:
+        if section is None or name not in section.model_fields:
+            return ""
+        field = section.model_fields[name]
+        example = next(iter(field.examples or ()), None)
+        if isinstance(example, (list, dict)):
+            return f"; for instance {name} = {toml_text(example)}"
+        section = _section_of(field.annotation)
+    if names and section is not None:
+        needed = {one: next(iter(field.examples or ()), "") for one, field in section.model_fields.items()}
+        return f"; for instance {names[-1]} = {toml_text(dict(list(needed.items())[:1]))}"
+    return ""
 
 
 def _said(*problems: Any) -> str:
     """Return pydantic's message about one value; the value is shown only if it is short."""
-    text = " or ".join(problem["msg"] for problem in problems).replace(" or Input should be", " or")
-    value = problems[0]["input"]
+    said = dict.fromkeys(problem["msg"].partition(" or instance of ")[0] for problem in problems)
+    text = " or ".join(said).replace(" or Input should be", " or").replace("dictionary", "table")
+    value = problems[-1]["input"]
     return f"{text} (it is {quoted(value)})" if isinstance(value, (str, bool, int, float)) else text
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the section that a key holds, if it holds one."""
+    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
 
 
 def _known_keys(path: list[str], whole: type[BaseModel]) -> list[str]:
@@ -163,13 +216,5 @@ def _known_keys(path: list[str], whole: type[BaseModel]) -> list[str]:
     for part in path:
         if part.isdigit():
             continue
-        annotation = section.model_fields[part].annotation
-        section = next(
-            (
-                kind
-                for kind in (annotation, *get_args(annotation))
-                if isinstance(kind, type) and issubclass(kind, BaseModel)
-            ),
-            whole,
-        )
+        section = _section_of(section.model_fields[part].annotation) or whole
     return list(section.model_fields)

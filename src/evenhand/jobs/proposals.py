@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +15,7 @@ from evenhand.data.tables.numerals import Decimal, guessed_numbers
 from evenhand.data.tables.raw import Duplicates, TypeName, as_types, is_text
 from evenhand.data.tables.suspicions import suspected
 from evenhand.errors import DataError
-from evenhand.printing import quoted, toml_key
+from evenhand.printing import quoted, toml_text
 
 MOST_GROUPS: Final = 12
 """A sensitive column of numbers with more different values becomes bands."""
@@ -184,15 +183,3 @@ def _reads_as_dates(column: pd.Series, decimal: Decimal) -> bool:
     except DataError:
         return False
     return True
-
-
-def toml_text(value: Any) -> str:
-    """Return a value as TOML text on one line."""
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{toml_key(str(name))} = {toml_text(one)}' for name, one in value.items())} }}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(toml_text, value))}]"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    # Text, whole numbers, true and false are written as in JSON.
-    return json.dumps(value, ensure_ascii=False)

@@ -44,6 +44,14 @@ class Grouping:
             if isinstance(rule, str) and _UNDER.fullmatch(rule) is None:
                 raise InputError(f'merge.{name} is {quoted(rule)}; write it as "under 50", or name the groups')
 
+            if isinstance(rule, str):
+                continue
+            listed_groups = [group for groups in rule.values() for group in groups]
+            if not rule or any(not new.strip() or not groups for new, groups in rule.items()):
+                raise InputError(f"merge.{name} has a group without a name, or without groups to merge into it")
+            if twice := next((group for group in listed_groups if listed_groups.count(group) > 1), None):
+                raise InputError(f"merge.{name} names {quoted(twice)} twice; merge each group into one")
+
     def groups(self, frame: pd.DataFrame, trained: Mapping[str, AbstractSet[str]] | None = None) -> pd.DataFrame:
         """Return sensitive columns with bands and merged groups.
 

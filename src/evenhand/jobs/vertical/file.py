@@ -11,7 +11,7 @@ from pydantic import Field
 
 from evenhand.data.tables.columns import Direction, NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, is_libsvm
-from evenhand.errors import InputError, JobError
+from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
@@ -212,17 +212,14 @@ def check_party(party: PartySection, where: str) -> None:
             "key label.classes: vertical jobs train two classes; train one class against the rest, or use a "
             "horizontal job"
         )
-    with under(f"party {party.name!r}"):
-        check_grouped(party, party.sensitive)
     if party.incomplete == "drop" and party.label is None:
         raise JobError(f'party {party.name!r}: incomplete = "drop" is for the party with the label; remove it')
     if party.weight is not None and party.label is None:
         raise JobError(f"party {party.name!r} names a weight; only the party with the label may")
-    try:
+    with under(f"party {party.name!r}"):
         check_columns(party)
+        check_grouped(party, party.sensitive)
         table_source(party, Path())
-    except InputError as error:
-        raise JobError(f"party {party.name!r}: {error}") from error
 
 
 def check_training(job: Job, weighted: bool = False) -> None:
