@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenhand import VerticalClassifier
-from evenhand.data.tables.grouping import Grouping
+from evenhand import EqualOpportunity, VerticalClassifier
+from evenhand.data import Grouping, one_row_per_id
 from evenhand.data.tables.readers import TableSource, read_table
-from evenhand.errors import ColumnWarning, DataError, InputError, JobError
+from evenhand.errors import ColumnWarning, DataError, EvenhandWarning, InputError, JobError
 from evenhand.jobs.horizontal.file import parse_horizontal
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.new_rows import score_new_clients, score_new_parties
@@ -117,6 +118,50 @@ def test_groups_that_are_named_are_merged() -> None:
     assert [None if pd.isna(one) else one for one in found] == ["north", "far", None]
     with pytest.raises(InputError, match="rising numbers"):
         Grouping(bands={"age": []})
+
+
+def test_frames_are_brought_into_shape_as_job_files_do(tmp_path: Path) -> None:
+    """The groups and rows of estimators are those of the same keys in a job file."""
+    write_tables(tmp_path)
+    bank = pd.read_csv(tmp_path / "bank.csv", index_col="id").dropna()
+    shop = one_row_per_id(pd.read_csv(tmp_path / "shop.csv", index_col="id")[["spent"]], "first")
+    rules = Grouping(bands={"age": [30, 60]}, merge={"region": "under 50"})
+    model = VerticalClassifier(constraint=EqualOpportunity(0.2), max_rounds=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvenhandWarning)
+        groups = rules.groups(bank[["age", "region"]])
+        model.fit([bank[["first"]], shop], bank["default"], sensitive_features=groups, ids="inner")
+        found = run(tmp_path).result
+    assert {name: set(groups[name]) for name in groups} == {
+        name: {one["group"] for one in found["groups"]["train"] if one["attribute"] == name} for name in groups
+    }
+    assert shop.loc[5, "spent"] != 1.0
+    assert rules.groups(pd.DataFrame({"age": [20], "region": ["isles"]}), {"region": {"north"}}).iloc[0].tolist() == [
+        "under 30",
+        "other",
+    ]
+    assert Grouping(bands={"age": [30]}).groups(bank["age"])["age"].isin(["under 30", "30 and over"]).all()
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            lambda: Grouping(bands={"agee": [30]}).groups(pd.Series([1.0], name="age")),
+            "bands names 'agee'",
+        ),
+        (lambda: Grouping(merge={"x": "few"}), 'write it as "under 50"'),
+        (lambda: one_row_per_id(pd.DataFrame({"a": [1]}), "mean"), "duplicates is 'mean'; choose"),  # type: ignore[arg-type]
+        (
+            lambda: one_row_per_id(pd.DataFrame({"a": [1, 2]}, index=["k", "k"]), "refuse"),
+            "occur more than once",
+        ),
+        (lambda: one_row_per_id(pd.DataFrame({"id": [1]}), "sum"), "the index and a column are both called 'id'"),
+    ],
+)
+def test_wrong_rules_for_frames(what: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        what()
 
 
 def test_a_job_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

@@ -310,9 +310,10 @@ def score_new_clients(
             parts[section.name]["held_out"] = client_test_rows(frame.index, section.name, job)
         found = read_beside(client_source(section, job.data, base), job.data.label.column, job.data.sensitive)
         if found is not None:
-            names = [name for name in job.data.sensitive if name in found.columns]
-            groups = job.data.grouping.groups(found[names], trained={})
-            beside[section.name] = found[[job.data.label.column]].join(groups)
+            if job.data.sensitive and set(job.data.sensitive) <= set(found.columns):
+                groups = job.data.grouping.groups(found[job.data.sensitive], trained={})
+                found = found[[job.data.label.column]].join(groups)
+            beside[section.name] = found
     table = pd.concat(parts, names=["client", job.data.id or "row"])
     known = pd.concat(beside) if beside else None
     quality, more = measured(table, known, job.data.label.column, labels, folder.cut)

@@ -52,15 +52,23 @@ class Grouping:
             if twice := next((group for group in listed_groups if listed_groups.count(group) > 1), None):
                 raise InputError(f"merge.{name} names {quoted(twice)} twice; merge each group into one")
 
-    def groups(self, frame: pd.DataFrame, trained: Mapping[str, AbstractSet[str]] | None = None) -> pd.DataFrame:
-        """Return sensitive columns with bands and merged groups.
+    def groups(
+        self, frame: pd.DataFrame | pd.Series, trained: Mapping[str, AbstractSet[str]] | None = None
+    ) -> pd.DataFrame:
+        """Return sensitive columns with bands and merged groups; other columns stay as they are.
 
         Parameters
         ----------
+        frame
+            Sensitive columns, or a Series with a name; all columns of `bands` and `merge` must be there.
         trained
             For new rows: the groups of the training rows by column. A group that was merged there is merged here.
         """
+        frame = frame.to_frame() if isinstance(frame, pd.Series) else frame
         found = {}
+        for key in ("bands", "merge"):
+            if strange := [name for name in getattr(self, key) if name not in frame.columns]:
+                raise InputError(f"{key} names {strange[0]!r}, which is not a column; there is {listed(frame.columns)}")
         for name in map(str, frame.columns):
             column = frame[name]
             if name in self.bands:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans
 from evenhand.data.tables.dates import read_dates
 from evenhand.data.tables.numerals import Decimal, Numbers, decimal_of, example, guessed_numbers, read_numbers
-from evenhand.errors import ColumnWarning, DataError
+from evenhand.errors import ColumnWarning, DataError, InputError
 from evenhand.printing import listed, quoted, toml_key
 
 if TYPE_CHECKING:
@@ -364,6 +364,25 @@ def index_by(frame: pd.DataFrame, name: str, where: str, duplicates: Duplicates 
             "with duplicates = 'first', 'last' or 'sum'"
         )
     return frame.set_index(name)
+
+
+def one_row_per_id(frame: pd.DataFrame, duplicates: Duplicates) -> pd.DataFrame:
+    """Return a table, indexed by id, with one row for each id.
+
+    Parameters
+    ----------
+    duplicates
+        Which row of an id counts: the ``"first"``, the ``"last"``, or the ``"sum"`` of each number with the first of
+        other values; ``"refuse"`` raises an error if an id has several rows.
+    """
+    if duplicates not in get_args(Duplicates):
+        raise InputError(f"duplicates is {quoted(duplicates)}; choose 'first', 'last', 'sum' or 'refuse'")
+    name = "id" if frame.index.name is None else str(frame.index.name)
+    if name in frame.columns:
+        raise InputError(f"the index and a column are both called {name!r}; rename one of them")
+    found = index_by(frame.rename_axis(name).reset_index(), name, "the table", duplicates)
+    found.index.name = frame.index.name
+    return found
 
 
 def _summed(frame: pd.DataFrame, name: str) -> pd.DataFrame:
