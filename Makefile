@@ -55,7 +55,7 @@ dist: .venv/installed-dev
 # Resolve the lock files again, for Python 3.11 and newer. torch is in none: which build fits depends on the machine.
 lock: .venv/installed-dev
 	$(BIN)/pip install --quiet uv
-	$(COMPILE) --extra browser --extra docs --extra lint --extra mlflow --extra test --output-file requirements/dev.lock
+	$(COMPILE) --extra browser --extra docs --extra lint --extra mlflow --extra onnx --extra test --output-file requirements/dev.lock
 	$(COMPILE) --extra nvflare --extra privacy --extra sql --extra trees --output-file requirements/image.lock
 	echo "hatchling>=1.24" | $(COMPILE:pyproject.toml=-) --output-file requirements/build.lock
 
