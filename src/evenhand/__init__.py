@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evenhand.errors import EvenhandError
     from evenhand.estimators import (
         HorizontalClassifier,
+        HorizontalRegressor,
         OneVsRestClassifier,
         SplitTableClassifier,
         VerticalClassifier,
@@ -38,6 +39,7 @@ __all__ = [
     "EvenhandError",
     "GroupAgainstOverall",
     "HorizontalClassifier",
+    "HorizontalRegressor",
     "LossParity",
     "MeanPredictionParity",
     "NeymanPearson",
@@ -71,6 +73,7 @@ _HOMES = {
     "errors": ("EvenhandError",),
     "estimators": (
         "HorizontalClassifier",
+        "HorizontalRegressor",
         "OneVsRestClassifier",
         "SplitTableClassifier",
         "VerticalClassifier",

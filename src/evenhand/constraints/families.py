@@ -17,6 +17,8 @@ LOSSES: Final[tuple[LossName, ...]] = get_args(LossName)
 """Names of all losses of one score per row."""
 OF_NUMBERS: Final = ("squared", "poisson", "gamma", "tweedie")
 """Losses of numbers, for regression."""
+LOG_LINKS: Final = ("poisson", "gamma", "tweedie")
+"""Losses whose predictions are exp(score)."""
 POWER: Final = 1.5
 """Default power of the Tweedie variance."""
 _PLAIN: Final[dict[str, Loss]] = {"logistic": Logistic(), "squared": Squared(), "poisson": Poisson(), "gamma": Gamma()}
@@ -42,9 +44,17 @@ def find_loss(name: str, power: float = POWER) -> Loss:
     return Tweedie(float(power))
 
 
-def check_targets(name: str, targets: Array) -> None:
-    """Refuse targets that the loss cannot have: missing ones, or amounts below its range."""
+def check_targets(name: str, targets: Array, *, all_rows: bool = True) -> None:
+    """Refuse targets that the loss cannot have: missing ones, or amounts below its range.
+
+    Parameters
+    ----------
+    all_rows
+        Whether these are the targets of all rows, rather than of one client. Then some must be above zero.
+    """
     if unknown := int((~np.isfinite(targets)).sum()):
         raise DataError(f"{unknown:,} of {len(targets):,} targets are missing or infinite; drop those rows")
-    if name in ("poisson", "gamma", "tweedie"):
+    if name in LOG_LINKS:
         check_amounts(name, targets)
+        if all_rows and not targets.any():
+            raise DataError(f"all targets are zero; the {name} loss needs some above zero")

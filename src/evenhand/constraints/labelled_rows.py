@@ -27,7 +27,7 @@ class LabelledRows:
     Attributes
     ----------
     labels
-        ±1, or class indices 0, 1, ... for more than two classes.
+        ±1, class indices 0, 1, ... for more than two classes, or targets that are numbers.
     groups
         One column for each sensitive attribute; None where there are none.
     sample_weight
@@ -61,12 +61,14 @@ class FeatureRows(LabelledRows):
     sample_weight: None = field(default=None, init=False)
     answers: None = field(default=None, init=False)
 
-    def __init__(self, features: Matrix, labels: Any, groups: pd.DataFrame | None = None) -> None:
+    def __init__(
+        self, features: Matrix, labels: Any, groups: pd.DataFrame | None = None, *, classifies: bool = True
+    ) -> None:
         features = features.astype(np.float64) if sp.issparse(features) else np.asarray(features, dtype=np.float64)
         labels = np.asarray(labels, dtype=np.float64)
         if features.ndim != 2 or labels.shape != (features.shape[0],) or not len(labels):
             raise DataError(f"features {features.shape} and labels {labels.shape} do not fit together, or are empty")
-        if not np.isin(labels, (-1.0, 1.0)).all():
+        if classifies and not np.isin(labels, (-1.0, 1.0)).all():
             raise DataError("labels must be -1 or +1")
         if not np.isfinite(features.data if sp.issparse(features) else features).all():
             raise DataError("features hold numbers that are not finite; fill or drop those rows")

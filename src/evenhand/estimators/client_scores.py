@@ -1,4 +1,4 @@
-"""Predictions of a fitted classifier across clients: scores, labels, probabilities, and weights by name."""
+"""Predictions of a fitted estimator across clients: scores, labels or means, and weights by name."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ from evenhand.training.horizontal import HorizontalRun, start_from
 from evenhand.training.protection import Privacy, client_privacy
 
 
-class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters):  # type: ignore[misc]
-    """The part of :class:`~evenhand.HorizontalClassifier` that stores the result of `fit` and predicts from it."""
+class AcrossClients(NestedParameters):
+    """The part of estimators across clients that stores the result of `fit` and gives scores from it."""
 
     run_: HorizontalRun
     warm_start: bool
     clients_: list[str]
     _noise: tuple[Any, list[str]]
     encoder_: PartyEncoder | None
-    classes_: npt.NDArray[Any]
-    pos_label_: Any
     n_features_in_: int
     coef_: Array
-    intercept_: Array
+    intercept_: Any
 
-    def _keep(self, run: HorizontalRun, X: Any, classes: npt.NDArray[Any], pos_label: Any) -> None:
+    def _keep(self, run: HorizontalRun, X: Any) -> None:
         """Set the fitted attributes; remove those of an earlier fit with another model."""
         self.run_ = run
         self.history_ = run.history
@@ -44,7 +42,6 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
         self.proofs_ = list(run.proofs)
         self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes
-        self.classes_, self.pos_label_ = classes, pos_label
         self.n_features_in_ = int(np.prod(X.shape[1:]))
         for name in ("coef_", "intercept_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -52,9 +49,16 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
             self.feature_names_in_ = np.array(names, dtype=object)
         if run.terms.job.model == "linear":
             weights = np.asarray(run.weights, dtype=np.float64)
-            outputs = 1 if len(classes) == 2 else len(classes)
-            coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
-            self.coef_, self.intercept_ = self._in_order(coefficients), self._in_order(intercepts)
+            self._keep_weights(weights, run.terms.classes or 1)
+
+    def _keep_weights(self, weights: Array, outputs: int) -> None:
+        """Set ``coef_`` and ``intercept_``."""
+        coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
+        self.coef_, self.intercept_ = self._in_order(coefficients), self._in_order(intercepts)
+
+    def _in_order(self, scores: Array) -> Array:
+        """Return scores or weights in the order that the estimator promises."""
+        return scores
 
     def _start(
         self, file: str | Path | None, shape: tuple[int, ...], classes: int | None, job: Job, module: Any
@@ -92,6 +96,30 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
             raise InputError("images are not encoded: their features have no names")
         return np.array(self.encoder_.feature_names_out, dtype=object)
 
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self, "run_")
+        X = as_rows(X)
+        # For pictures, the model itself checks sizes.
+        known = isinstance(X, pd.DataFrame) or (len(X.shape) == 4 and X.dtype == np.uint8)
+        if not known and int(np.prod(X.shape[1:])) != self.n_features_in_:
+            raise DataError(
+                f"X has {int(np.prod(X.shape[1:]))} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return self.run_.model.predict(encoded(self.encoder_, X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, AcrossClients):  # type: ignore[misc]
+    """The part of :class:`~evenhand.HorizontalClassifier` that predicts."""
+
+    classes_: npt.NDArray[Any]
+    pos_label_: Any
+
     def coefficients(self) -> pd.DataFrame:
         """Return ``coef_`` as a table with a row for each encoded feature; more than two classes have a column each."""
         if not hasattr(self, "coef_"):
@@ -100,26 +128,9 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, NestedParameters): 
         names = pd.Index(self.get_feature_names_out(), name="feature")
         return pd.DataFrame(self.coef_.T, index=names, columns=columns)
 
-    def _scores(self, X: Any) -> Array:
-        check_is_fitted(self, "run_")
-        X = as_rows(X)
-        # For pictures, the model itself checks sizes.
-        known = isinstance(X, pd.DataFrame) or (len(X.shape) == 4 and X.dtype == np.uint8)
-        if not known and int(np.prod(X.shape[1:])) != self.n_features_in_:
-            raise DataError(
-                f"X has {int(np.prod(X.shape[1:]))} features, but HorizontalClassifier is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-        return self.run_.model.predict(encoded(self.encoder_, X))
-
     def decision_function(self, X: Any) -> Array:
         """Return scores: one a row for two classes (positive favours ``classes_[1]``), else one for each class."""
         return self._in_order(self._scores(X))
 
     def _in_order(self, scores: Array) -> Array:
         return -scores if len(self.classes_) == 2 and self.pos_label_ != self.classes_[1] else scores
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

@@ -252,7 +252,8 @@ class HorizontalClassifier(ScoresAcrossClients):
             clock = self.runtime if isinstance(self.runtime, VirtualClock) else None
             run = train_together(together, clock=clock, folder=folder, on_round=progress.round)
         # Set fitted attributes last: a refused fit leaves those of an earlier fit unchanged.
-        self._keep(run, inputs.X, classes, pos_label)
+        self.classes_, self.pos_label_ = classes, pos_label
+        self._keep(run, inputs.X)
         self.clients_, self.encoder_ = pool.names, pool.encoder
         if self._audit_inputs is not None:
             messages = run.transcript.messages or ()

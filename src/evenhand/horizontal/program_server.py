@@ -167,6 +167,7 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows, objectiv
         counts=terms.slice_counts,
         # The clients' regularisers add up to that of the whole problem.
         regulariser=regulariser / len(terms.names),
+        loss=terms.job.loss_function,
     )
 
 
@@ -189,7 +190,9 @@ def _row_weights(terms: HorizontalTerms, name: str, labels: Array, objective: Ob
 
 def server_program(terms: HorizontalTerms, rows: ClientRows | None) -> SliceProgram | None:
     """Return a program with the server's own inequalities (proximal AL Eq. 32), or None if it has no data."""
-    return None if rows is None else sample_program(_sample(terms, rows), terms.own_inequalities(SERVER))
+    if rows is None:
+        return None
+    return sample_program(_sample(terms, rows), terms.own_inequalities(SERVER), loss=terms.job.loss_function)
 
 
 def server_part(terms: HorizontalTerms, own: HorizontalServerData, program: SliceProgram | None) -> ServerPart:
@@ -246,4 +249,4 @@ def tolerances(job: Job) -> dict[str, float]:
 def _sample(terms: HorizontalTerms, rows: ClientRows) -> FeatureRows:
     rows = rows.agreed(terms.groups)
     features = np.hstack([np.asarray(rows.features, dtype=np.float64), np.ones((rows.n_rows, 1))])
-    return FeatureRows(features, rows.labels, rows.groups)
+    return FeatureRows(features, rows.labels, rows.groups, classifies=terms.job.loss_function.classifies)

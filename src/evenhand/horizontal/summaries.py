@@ -12,6 +12,7 @@ import pandas as pd
 
 from evenhand.arrays import Booleans
 from evenhand.constraints.binding import inequalities
+from evenhand.constraints.families import check_targets
 from evenhand.constraints.groups import CROSSES, Groups, crossed_name
 from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.constraints.kinds import Constraint
@@ -21,6 +22,7 @@ from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.agree import Summary
+from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, plain
 
@@ -60,6 +62,21 @@ class RowsSummary:
             raise DataError(f"client {name!r} sent an unreadable summary of its rows: {error!r}") from error
 
 
+def unlabelled(rows: ClientRows, job: Job) -> ClientRows:
+    """Return the rows to summarise; targets that are numbers are left out, because no slice needs them.
+
+    A client refuses targets that the loss cannot have.
+    """
+    if job.loss_function.classifies:
+        return rows
+    try:
+        check_targets(job.loss, rows.labels, all_rows=False)
+    except DataError as error:
+        raise DataError(f"client {rows.name!r}: {error}") from error
+    nothing = np.zeros(rows.n_rows)
+    return ClientRows(rows.name, rows.features, nothing, rows.groups, rows.missing, rows.categorical)
+
+
 def summarise(rows: ClientRows) -> RowsSummary:
     assert rows.groups is not None
     seen = {str(name): tuple(rows.groups[name].unique().tolist()) for name in rows.groups.columns}
@@ -90,8 +107,12 @@ def common_shape(summaries: Sequence[RowsSummary]) -> tuple[int, ...]:
     return first.shape
 
 
-def common_classes(summaries: Sequence[RowsSummary], classes: int | None = None) -> int | None:
-    """Return the number of classes, given or inferred; None for labels of ±1."""
+def common_classes(
+    summaries: Sequence[RowsSummary], classes: int | None = None, *, classifies: bool = True
+) -> int | None:
+    """Return the number of classes, given or inferred; None for labels of ±1 and for targets that are numbers."""
+    if not classifies:
+        return None
     found = sorted({label for one in summaries for label in one.labels})
     if classes is None and set(found) <= {-1.0, 1.0}:
         if len(found) < 2:

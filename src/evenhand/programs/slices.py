@@ -224,6 +224,7 @@ def sample_program(
     each: float | Array = 0.0,
     counts: Mapping[Slice, int] | None = None,
     regulariser: float | Array = 0.0,
+    loss: Loss | None = None,
 ) -> SliceProgram:
     """Build the program of one holder of data from its own rows and the inequalities.
 
@@ -249,6 +250,7 @@ def sample_program(
         [row.measure for row in [*own, *shared]],
         bounds_of(own),
         regulariser=regulariser,
+        loss=loss,
     )
 
 

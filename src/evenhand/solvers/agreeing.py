@@ -37,6 +37,7 @@ from evenhand.horizontal.summaries import (
     learns_crossings,
     summarise,
     total_counts,
+    unlabelled,
 )
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
@@ -99,6 +100,7 @@ def draft_terms(
 
 def say(draft: HorizontalTerms, known: KnownBefore, rows: ClientRows) -> Saying:
     """Yield a client's summaries of its own rows."""
+    rows = unlabelled(rows, draft.job)
     constraints, own = draft.job.constraints, summarise(rows)
     given = None if known.groups is None else _plain_groups(known.groups)
     if known.leaves_unsaid(draft):
@@ -142,12 +144,13 @@ def combine(
     warns
         Whether to warn about small slices in a simulation.
     """
-    here = everybody or {}
+    here = {name: unlabelled(one, draft.job) for name, one in (everybody or {}).items()}
+    server = None if server is None else unlabelled(server, draft.job)
     heard: dict[str, RowsSummary] = {}
 
     def common(summaries: Mapping[str, Summary]) -> Summary:
         heard.update({name: RowsSummary.from_plain(name, one) for name, one in summaries.items()})
-        return _common(list(heard.values()), known, _crosses(draft))
+        return _common(list(heard.values()), known, draft)
 
     if known.leaves_unsaid(draft):
         agreed = common({name: summarise(one).to_plain() for name, one in here.items()})
@@ -158,7 +161,7 @@ def combine(
     if server is not None:
         summaries = [*heard.values(), summarise(server)]
         common_shape(summaries)
-        common_classes(summaries, classes)
+        common_classes(summaries, classes, classifies=draft.job.loss_function.classifies)
         check_known_groups(summaries[-1:], groups, _crosses(draft))
     if learns_crossings(draft.job.constraints, groups):
         crossed = yield partial(common_crossings, draft.job.constraints, groups, server)
@@ -189,11 +192,12 @@ def combine(
     return terms[-1]
 
 
-def _common(summaries: Sequence[RowsSummary], known: KnownBefore, crosses: bool) -> Summary:
+def _common(summaries: Sequence[RowsSummary], known: KnownBefore, draft: HorizontalTerms) -> Summary:
     """Shape, labels and groups over all clients' rows."""
     given = None if known.groups is None else {name: tuple(one) for name, one in _plain_groups(known.groups).items()}
-    shape, agreed = common_shape(summaries), common_groups(summaries, given, crosses=crosses)
-    return {"shape": list(shape), "classes": common_classes(summaries, known.classes), "groups": _plain_groups(agreed)}
+    shape, agreed = common_shape(summaries), common_groups(summaries, given, crosses=_crosses(draft))
+    classes = common_classes(summaries, known.classes, classifies=draft.job.loss_function.classifies)
+    return {"shape": list(shape), "classes": classes, "groups": _plain_groups(agreed)}
 
 
 def _counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:

@@ -283,9 +283,8 @@ def _check_horizontal(
 ) -> None:
     name = solver.name
     if job.loss not in solver.losses:
-        raise InputError(
-            f"loss is {job.loss!r}; horizontal solvers support only 'logistic' (softmax for class indices)"
-        )
+        named = able("horizontal", "losses", job.loss)
+        raise InputError(f"solver {name!r} does not support the {job.loss} loss; choose {named} with a linear model")
     if job.label_privacy is not None:
         raise InputError("label_privacy is for vertical jobs; in horizontal jobs use update_noise")
     if job.model not in solver.models:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evenhand.constraints.families import LOG_LINKS, LOSSES
 from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.program_server import client_program, program_solver, server_part, server_program, tolerances
@@ -41,7 +42,9 @@ def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
     options, program = options_of(terms.job), server_program(terms, own.rows)
     counted = _counted_parts(terms, options)
     counting = _counting(terms, SERVER, program, own.rows, counted)
-    return SQPServer(server_part(terms, own, program), options, counted, counting)
+    # Exponential means are far from a start at zero, and Newton steps towards them are short.
+    centres = terms.job.loss in LOG_LINKS and own.start is None
+    return SQPServer(server_part(terms, own, program), options, counted, counting, centres=centres)
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> SQPClient:
@@ -86,5 +89,7 @@ SOLVER = program_solver(
     participant=client,
     from_job=from_job,
     takes_confidence=True,
+    losses=LOSSES,
+    bounds_means=True,
     default_rounds=200,
 )

@@ -22,7 +22,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.proving import Proof
 from evenhand.constraints.slices import Bounds
-from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.errors import DataError, DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.client import symmetric, upper_triangle
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
@@ -49,6 +49,9 @@ class SQPServer(ProgramServer):
         Slices in which people are counted; None if no constraint bounds a rate.
     counting
         The server's own rows of data, if it has any.
+    centres
+        Whether the run starts from the intercept that predicts the mean target, with a log link. The gradient at zero
+        tells the mean, and one more round gives the derivatives there.
     """
 
     vocabulary = VOCABULARY
@@ -72,6 +75,8 @@ class SQPServer(ProgramServer):
         options: SQP,
         counted: CountedParts | None = None,
         counting: CountedRows | None = None,
+        *,
+        centres: bool = False,
     ) -> None:
         size = len(own.start)
         self.exact = options.is_exact(size)
@@ -80,6 +85,7 @@ class SQPServer(ProgramServer):
         sizes["shared parts"] = 0 if counted is None else len(counted.shared.parts)
         super().__init__(own, sizes)
         self.options = options
+        self.centres = centres
         self.counted, self.counting = counted, counting
         self.moving = MovingBounds(self.bounds, counted, options.exact_rates, leaves_out=self.exact)
         self._remodel()
@@ -192,6 +198,8 @@ class SQPServer(ProgramServer):
         It takes the full step, a corrected step, or a fraction, which needs another round for its derivatives. If none
         is acceptable, it increases the damping.
         """
+        if self.stage == "first" and self.centres:
+            return self._centre(1.0 - float(first.gradient[-1]))
         if self.stage in ("first", "confirm"):
             return self._move(first)
         assert self.evaluation is not None
@@ -220,6 +228,16 @@ class SQPServer(ProgramServer):
         if self.damping > MOST_DAMPING or self.rounds >= self.options.round_limit:
             return self._finish(SolveStatus.STALLED if self.damping > MOST_DAMPING else SolveStatus.LIMIT)
         return self._step()
+
+    def _centre(self, mean: float) -> Sends:
+        """Start from the intercept for this mean target: at zero its loss has the slope 1 − y on every row."""
+        if mean <= 0.0:
+            raise DataError("all targets of all clients are zero; the loss needs some above zero")
+        start = np.zeros_like(self.trials[0])
+        start[-1] = np.log(mean)
+        self.trials = np.tile(start, (len(LENGTHS), 1))
+        self.stage = "confirm"
+        return self._ask()
 
     def _correct(self, rows: Array) -> Sends:
         """Evaluate a second-order correction, and the arc w + αp + α²(p′ − p) that leads to it."""
