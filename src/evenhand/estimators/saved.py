@@ -24,6 +24,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.exporting import require_distinct_columns
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.new_rows import party_encoder, party_model, read_model
+from evenhand.jobs.tables import Numbers
 from evenhand.models.base import Scorer
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.saved import joint_scores
@@ -36,7 +37,8 @@ class SavedModel(LabelsFromScores):
 
     Attributes
     ----------
-    classes_ : the labels: the positive one last if there are two, otherwise in the order of the job.
+    classes_ : the labels: the positive one last if there are two, otherwise in the order of the job. A regression has
+        none.
     result : content of `result.json`: certificate, quality, groups.
     encoders_ : each party's encoder, or the shared encoder of a horizontal run; none for pictures.
     """
@@ -44,7 +46,10 @@ class SavedModel(LabelsFromScores):
     def __init__(self, folder: RunFolder) -> None:
         self.result: dict[str, Any] = folder.result
         names, self._cut = folder.labels, folder.cut
-        self.classes_: npt.NDArray[Any] = np.array(names.get("classes") or [names["negative"], names["positive"]])
+        self.classes_: npt.NDArray[Any]
+        self._numbers = Numbers(**names) if "loss" in names else None
+        if self._numbers is None:
+            self.classes_ = np.array(names.get("classes") or [names["negative"], names["positive"]])
         self.encoders_: Mapping[str, PartyEncoder]
         self._models: dict[str, Scorer] | None = None
         self._score: Callable[[Array], Array] | None = None
@@ -54,6 +59,12 @@ class SavedModel(LabelsFromScores):
         else:
             self.encoders_ = {name: party_encoder(folder, name) for name in folder.owners}
             self._models = {name: party_model(folder, name, one) for name, one in self.encoders_.items()}
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return labels, or the predicted means of a regression."""
+        if self._numbers is not None:
+            return np.array(self._numbers.named(self.decision_function(X)))
+        return super().predict(X)
 
     @property
     def _own_cut(self) -> float:
@@ -178,6 +189,8 @@ def merged_pipeline(run: Path | str) -> Pipeline:
         The run folder, with all parties' parts.
     """
     folder = RunFolder.open(Path(run))
+    if "loss" in folder.labels:
+        raise InputError(f"{folder.path} predicts numbers, and a merged pipeline is a classifier; use load_run")
     labels, kinds, states, encoders = folder.labels, set(), {}, {}
     if labels.keys() != {"negative", "positive"}:
         raise InputError(f"{run} has a model of {len(labels['classes'])} classes; models of two classes are merged")

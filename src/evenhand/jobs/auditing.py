@@ -18,7 +18,7 @@ from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Progress
 from evenhand.auditing.views import listening
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.errors import DataError, RunError
+from evenhand.errors import DataError, InputError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
 from evenhand.jobs.federation.sites import alignment_of, scoring_party, scoring_server
@@ -32,6 +32,7 @@ from evenhand.jobs.vertical.runs import load_vertical_tables
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import SentIds
+from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import Part
@@ -70,6 +71,11 @@ def audit_run(
     job in the folder and the tables it names. The messages are the same, except for masks, which are drawn again and
     carry no information. The audit refuses tables that have changed since.
     """
+    if "loss" in folder.labels:
+        raise InputError(
+            f"{folder.path} predicts numbers, and the attacks of the audit guess classes; evenhand audit --plan JOB says "
+            "what each message discloses"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if folder.split == "horizontal":
@@ -164,10 +170,12 @@ def _with_privacy(job: JobFile | AnyJob, kind: str) -> str:
     return "" if asked is None or not schemas()[kind].coverage.from_labels else f" {asked.words}"
 
 
-def _made_up(rows: int, seed: int) -> tuple[Array, Array]:
+def _made_up(rows: int, seed: int, job: Job) -> tuple[Array, Array]:
+    """Return synthetic features, and labels of both classes or targets that every loss has."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, 3))
-    return features, np.where(features[:, 0] + rng.normal(size=rows) > 0, 1.0, -1.0)
+    upper = features[:, 0] + rng.normal(size=rows) > 0
+    return features, np.where(upper, 1.0, -1.0 if job.loss_function.classifies else 2.0)
 
 
 def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
@@ -179,9 +187,9 @@ def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
 class _MadeUpRows:
     """A party's synthetic rows for listing messages; no table is opened."""
 
-    def __init__(self, ids: pd.Index | int, number: int, sensitive: Sequence[str]) -> None:
-        self._ids, self._sensitive = ids, sensitive
-        self.matrix, _ = _made_up(REHEARSED_ROWS, number)
+    def __init__(self, ids: pd.Index | int, number: int, sensitive: Sequence[str], job: Job) -> None:
+        self._ids, self._sensitive, self._job = ids, sensitive, job
+        self.matrix, _ = _made_up(REHEARSED_ROWS, number, job)
 
     def ids(self) -> pd.Index | int:
         return self._ids
@@ -193,7 +201,7 @@ class _MadeUpRows:
         return REHEARSED_ROWS
 
     def labels(self, _: SentIds | None = None) -> HeldLabels:
-        truth = LabelledRows(_made_up(REHEARSED_ROWS, 0)[1], _groups(REHEARSED_ROWS, self._sensitive))
+        truth = LabelledRows(_made_up(REHEARSED_ROWS, 0, self._job)[1], _groups(REHEARSED_ROWS, self._sensitive))
         return HeldLabels(truth, AnswerKey.from_seed(0))
 
     def columns(self) -> EncodedColumns:
@@ -216,7 +224,7 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
         parts = {party.name: party.role for party in job.party}
         alignment, sensitive = Alignment(list(parts), job.label_party.name), job.label_party.sensitive
     draft = vertical_terms(trained, parts, 0, {})
-    rows = {name: _MadeUpRows(ids, seed, sensitive) for seed, name in enumerate(alignment.parties)}
+    rows = {name: _MadeUpRows(ids, seed, sensitive, trained) for seed, name in enumerate(alignment.parties)}
     if between is None:
         return train_together(Together(steps_together(draft, rows, alignment)), runtime="messages").transcript
     server = server_steps(draft, rows[alignment.holder], alignment)
@@ -253,12 +261,14 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     sensitive, update_noise = job.data.sensitive, job.to_protection()
     rows = {
-        client.name: ClientRows(client.name, *_made_up(REHEARSED_ROWS, seed), _groups(REHEARSED_ROWS, sensitive))
+        client.name: ClientRows(
+            client.name, *_made_up(REHEARSED_ROWS, seed, trained), _groups(REHEARSED_ROWS, sensitive)
+        )
         for seed, client in enumerate(job.client)
     }
     server = None
     if job.server.has_rows:
-        server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99), _groups(REHEARSED_ROWS, sensitive))
+        server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99, trained), _groups(REHEARSED_ROWS, sensitive))
     draft = draft_terms(
         trained, list(rows), scope=job.to_scope(), noise=noise_terms(update_noise), server_rows=server is not None
     )

@@ -22,7 +22,7 @@ from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, enc
 from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.horizontal.runs import scorer
 from evenhand.jobs.quality import QualityRows, quality, scored
-from evenhand.jobs.tables import Classes, hold_out, labels_of, naming, not_used
+from evenhand.jobs.tables import Classes, Numbers, hold_out, labels_of, naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.runs import align_parties
 from evenhand.models.base import Scorer
@@ -62,7 +62,12 @@ def measured(
     known = beside[beside.notna().all(axis=1)]
     names = labels_of(labels)
     said = names.classes if isinstance(names, Classes) else names
-    if strange := known[label][~known[label].isin(list(said))].unique().tolist():
+    if isinstance(names, Numbers):
+        try:
+            names.signs(known[label])
+        except DataError as error:
+            return None, [f"the tables have targets, but nothing is measured: {error}"]
+    elif strange := known[label][~known[label].isin(list(said))].unique().tolist():
         return None, [f"{label!r} has values that the model does not know, such as {strange[0]!r}: nothing is measured"]
     known = known.set_axis(known.index.map(str))
     # With three classes or more, only the predicted class counts.

@@ -17,10 +17,12 @@ from evenhand.constraints.proving import Proof, rate_variance
 from evenhand.constraints.slices import Inequality
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.folder import JobFile
-from evenhand.jobs.tables import Classes, Labels, labels_of
+from evenhand.jobs.tables import Classes, Labels, Numbers, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
+from evenhand.metrics.deviance import deviance_explained
 from evenhand.metrics.gaps import read_attributes
 from evenhand.metrics.performance import fit_platt, performance
+from evenhand.metrics.regression import Z, by_decile, by_group, held_constraints, regression_metrics
 from evenhand.metrics.thresholds import Cut, Threshold, fixed_cut
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
@@ -36,7 +38,7 @@ class QualityRows(LabelledRows):
     Without groups only accuracy is measured. Sample weights are for training; quality counts rows.
     """
 
-    names: Labels | Classes = field(kw_only=True)
+    names: Labels | Classes | Numbers = field(kw_only=True)
 
     def some(self, rows: Booleans) -> QualityRows:
         """Return these rows."""
@@ -75,6 +77,8 @@ def measurable(parts: Mapping[str, QualityRows], asked: bool) -> dict[str, Quali
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Refuse, before training, rows on which the quality would be undefined."""
     for name, rows in parts.items():
+        if isinstance(rows.names, Numbers):
+            continue
         try:
             _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
         except DataError as error:
@@ -121,6 +125,8 @@ def recalibrated(
     Constraints and class weights move scores away from log-odds, so that probabilities need it; decisions do not, and
     stay as they are. Empty if nothing moves them, or if too few rows are unseen.
     """
+    if not job.loss_function.classifies:
+        return {}
     if not (job.constraints or job.class_weight) or (unseen is None and "test" not in rows):
         return {}
     part = "test" if unseen is None else "train"
@@ -139,7 +145,7 @@ def run_result(
     job: Job,
     certificate: Certificate,
     proofs: Sequence[Proof],
-    labels: Labels | Classes,
+    labels: Labels | Classes | Numbers,
     scores: Array,
     transcript: Transcript,
     cut: Cut,
@@ -153,11 +159,16 @@ def run_result(
     return {
         "certificate": measured,
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
-        "shortfalls": shortfalls(certificate, job.tol, job.max_rounds, labels.named(scores - cut.score)),
+        "shortfalls": shortfalls(
+            certificate,
+            job.tol,
+            job.max_rounds,
+            None if isinstance(labels, Numbers) else labels.named(scores - cut.score),
+        ),
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,
         "labels": labels._asdict(),
-        **({} if isinstance(labels, Classes) else {"cut": stated_cut(cut)}),
+        **({"cut": stated_cut(cut)} if isinstance(labels, Labels) else {}),
     }
 
 
@@ -186,6 +197,8 @@ def quality(
     cut
         Score above which a row is decided positive.
     """
+    if any(isinstance(rows.names, Numbers) for rows in parts.values()):
+        return _of_numbers(parts, scores, constraints)
     said = {name: _population(rows, scores[name], cut) for name, rows in parts.items()}
     return {
         "quality": {name: _quality(rows, scores[name], cut) for name, rows in parts.items()},
@@ -196,6 +209,45 @@ def quality(
         "groups": {name: _counts(rows, scores[name], cut) for name, rows in parts.items()},
         "performance": {name: _performance(rows, scores[name], cut) for name, rows in parts.items()},
     }
+
+
+def explained(rows: QualityRows, scores: Array) -> float | None:
+    """Return the share of the deviance of targets that the model explains; None if all targets are equal."""
+    assert isinstance(rows.names, Numbers)
+    return _number(deviance_explained(rows.names.function, rows.labels, scores, rows.sample_weight))
+
+
+def _of_numbers(
+    parts: Mapping[str, QualityRows], scores: Mapping[str, Array], constraints: Sequence[Constraint]
+) -> dict[str, Any]:
+    """Return what `quality` does, for targets that are numbers; sample weights are exposures and count here."""
+    found: dict[str, Any] = {
+        kind: {}
+        for kind in (
+            *("quality", "intervals", "standard_errors", "bounds", "constraints", "groups", "performance", "deciles"),
+        )
+    }
+    for name, rows in parts.items():
+        assert isinstance(rows.names, Numbers)
+        loss, told, weights = rows.names.function, scores[name], rows.sample_weight
+        metrics = regression_metrics(loss, rows.labels, told, rows.groups, weights)
+        found["quality"][name] = {key: _number(value) for key, (value, _) in metrics.items()}
+        found["standard_errors"][name] = {key: _number(error) for key, (_, error) in metrics.items()}
+        found["intervals"][name] = {
+            key: [value - Z * error, value + Z * error]
+            for key, (value, error) in metrics.items()
+            if np.isfinite(value + error) and not key.endswith("_gap")
+        }
+        found["bounds"][name] = {}
+        found["constraints"][name] = (
+            []
+            if rows.groups is None and any(one.compares_groups for one in constraints)
+            else held_constraints(constraints, loss, rows.labels, told, rows.groups, weights)
+        )
+        found["groups"][name] = by_group(loss, rows.labels, told, rows.groups, weights)
+        found["performance"][name] = []
+        found["deciles"][name] = by_decile(loss, rows.labels, told, weights)
+    return found
 
 
 def _performance(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
@@ -280,6 +332,8 @@ def scored(scores: Array, result: Mapping[str, Any], index: pd.Index) -> pd.Data
     With more than two classes, return the probability of each class and the most probable class.
     """
     known = labels_of(result["labels"])
+    if isinstance(known, Numbers):
+        return pd.DataFrame({"score": scores, "prediction": known.named(scores)}, index=index)
     predicted = known.named(scores - result.get("cut", {"score": 0.0})["score"])
     if isinstance(known, Classes):
         shares = softmax(scores, axis=1)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from evenhand.constraints.families import OF_NUMBERS, POWER, LossName
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
@@ -197,6 +198,17 @@ class TrainingSection(Strict):
         0.001,
         None,
     )
+    loss: LossName = key(
+        "What the label is: `logistic` for two classes; for numbers `squared`, `poisson` for counts, `gamma` for "
+        "amounts above zero, `tweedie` for amounts with zeros. The last three predict exp(score).",
+        "poisson",
+        "logistic",
+    )
+    power: float = key(
+        "Of `tweedie`, between 1 and 2: the variance of a target with mean μ is proportional to μ to this power.",
+        1.7,
+        POWER,
+    )
     seed: int = key("Seed of everything that is drawn at random.", 7, 0, ge=0)
     options: dict[str, Any] = key(
         "Options of the solver; see [options](#options-of-solvers).", {"exact_rates": False}, {}
@@ -251,7 +263,11 @@ class TrainingSection(Strict):
 
     def to_job(self, **more: Any) -> Job:
         """Return the job, with the values of the split's own keys."""
+        if self.loss in OF_NUMBERS and {"threshold", "costs", "capacity", "target"} & self.model_fields_set:
+            raise JobError(f"key job.threshold is for two classes, and targets of the {self.loss} loss are numbers")
         return Job(
+            loss=self.loss,
+            power=self.power,
             cut=fixed_cut(self.to_threshold()),
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,

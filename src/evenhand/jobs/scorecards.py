@@ -82,6 +82,11 @@ class Scorecard:
 
 def scorecard(folder: RunFolder, owner: str | None, scale: PointScale) -> Scorecard:
     """Return an owner's scorecard from its files of a finished run; None is the only owner."""
+    if "loss" in folder.labels:
+        raise InputError(
+            f"{folder.path} predicts numbers ({folder.labels['loss']} loss), and points are log odds of a positive "
+            "label; evenhand report shows the weights"
+        )
     owners = folder.owners
     if owner is None and len(owners) != 1:
         raise InputError(f"{folder.path} has models of {', '.join(owners)}; choose one with --party")

@@ -12,9 +12,12 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.errors import ColumnWarning, ConstraintError, DataError, InputError
+from evenhand.constraints.families import check_targets, find_loss
+from evenhand.constraints.losses import Loss
+from evenhand.errors import ColumnWarning, ConstraintError, DataError, InputError, JobError
 from evenhand.jobs.schema import LabelSection
 from evenhand.printing import listed, quoted
+from evenhand.protocol.job import Job
 
 _BLOCK: Final = 4096
 
@@ -150,19 +153,56 @@ class Classes(NamedTuple):
         return [self.classes[place] for place in places]
 
 
-def labels_of(content: Mapping[str, Any]) -> Labels | Classes:
+class Numbers(NamedTuple):
+    """Targets that are numbers: the loss by name, and the power of ``"tweedie"``."""
+
+    loss: str
+    power: float
+
+    @property
+    def function(self) -> Loss:
+        return find_loss(self.loss, self.power)
+
+    def signs(self, values: pd.Series) -> Array:
+        """Return the target of each row; refuse those that the loss cannot have."""
+        numbers: Array = pd.to_numeric(values, errors="coerce").to_numpy(np.float64)
+        if wrong := values[np.isnan(numbers)].tolist():
+            raise DataError(f"target {quoted(wrong[0])} is not a number; for classes remove loss from [job]")
+        check_targets(self.loss, numbers, all_rows=False)
+        return numbers
+
+    def named(self, scores: Array) -> list[Any]:
+        """Return the predicted mean of each row."""
+        found: list[Any] = self.function.mean(scores)[0].tolist()
+        return found
+
+
+def labels_of(content: Mapping[str, Any]) -> Labels | Classes | Numbers:
     """Return the labels from a run's result."""
+    if "loss" in content:
+        return Numbers(**content)
     return Classes(tuple(content["classes"])) if "classes" in content else Labels(**content)
 
 
-def common_labels(columns: Sequence[pd.Series], label: LabelSection, over: str = "") -> Labels | Classes:
-    """Return the labels of all columns together: the job's classes, or two labels."""
-    if label.classes is None:
+def known_labels(label: LabelSection, job: Job) -> Classes | Numbers | None:
+    """Return the labels that the job itself names: three classes or more, or numbers."""
+    if job.loss_function.classifies:
+        return None if label.classes is None else Classes(tuple(label.classes))
+    if given := [name for name in ("positive", "negative", "classes") if getattr(label, name) is not None]:
+        raise JobError(f"key label.{given[0]} names classes, and targets of the {job.loss} loss are numbers; remove it")
+    return Numbers(job.loss, job.power)
+
+
+def common_labels(
+    columns: Sequence[pd.Series], label: LabelSection, job: Job, over: str = ""
+) -> Labels | Classes | Numbers:
+    """Return the labels of all columns together: the job's classes, numbers, or two labels."""
+    known = known_labels(label, job)
+    if known is None:
         return two_labels(columns, label, over)
-    classes = Classes(tuple(label.classes))
     for values in columns:
-        classes.signs(values)
-    return classes
+        known.signs(values)
+    return known
 
 
 def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str]) -> pd.Series:

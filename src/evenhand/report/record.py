@@ -22,8 +22,8 @@ from evenhand.protocol.transcript import Entry
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import FileEntry, parse_json, read_bytes
 
-Target: TypeAlias = Literal["binary", "classes"]
-"""What a model predicts: one of two labels, or one of three and more."""
+Target: TypeAlias = Literal["binary", "classes", "numbers"]
+"""What a model predicts: one of two labels, one of three and more, or numbers."""
 AUDIT: Final = "audit.json"
 """File that `evenhand audit` writes to the run folder."""
 
@@ -108,7 +108,8 @@ class RunRecord:
     @property
     def target(self) -> Target:
         """The kind of target; it decides which sections the page has."""
-        return "classes" if "classes" in self.result.get("labels", {}) else "binary"
+        labels = self.result.get("labels", {})
+        return "classes" if "classes" in labels else "numbers" if "loss" in labels else "binary"
 
     @property
     def job(self) -> Mapping[str, Any]:
@@ -132,6 +133,8 @@ class RunRecord:
 
     def rows(self, part: str) -> int | None:
         """Return the number of rows of a part, if its groups were counted."""
+        if self.target == "numbers":
+            return sum(one["rows"] for one in self.result.get("deciles", {}).get(part, [])) or None
         groups = self.result.get("groups", {}).get(part, [])
         first = [one for one in groups if one["attribute"] == groups[0]["attribute"]]
         names = ("true_positives", "false_positives", "false_negatives", "true_negatives")

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from evenhand.metrics.gaps import METRICS
 from evenhand.metrics.performance import PERFORMANCE
+from evenhand.metrics.regression import MEANINGS
 from evenhand.printing import printable
 from evenhand.protocol.roles import Report
 from evenhand.protocol.transcript import Transcript
@@ -66,7 +67,8 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
         interval = "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}"
         numbers = _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name))
         table.add_row(as_text(name), *numbers)
-    return _explained(table, {name: METRICS[name].meaning for name in result["quality"][rows] if name in METRICS})
+    known = {**MEANINGS, **{name: metric.meaning for name, metric in METRICS.items()}}
+    return _explained(table, {name: known[name] for name in result["quality"][rows] if name in known})
 
 
 def _explained(table: Table, meanings: Mapping[str, str]) -> Table:

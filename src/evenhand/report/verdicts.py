@@ -28,6 +28,13 @@ HEADLINES: Final[Mapping[State, str]] = {
     "shown": "Shown for new people",
 }
 """The states, worst first, in words."""
+MEANS: Final = {
+    "loss": "mean loss",
+    "error": "error rate",
+    "positive": "selection rate",
+    "prediction": "mean prediction",
+}
+"""What the mean of each measure is called."""
 _ORDER: Final = tuple(HEADLINES)
 FEW: Final = 5
 """Nearly nobody: fewer than a fifth of as many rows as are positive. Nearly everybody: the same of negatives."""
@@ -52,7 +59,7 @@ class Judgement:
         """What the bound applies to: a gap between groups, or one value."""
         if self.is_gap:
             return "largest gap"
-        return {"loss": "mean loss", "error": "error rate", "positive": "selection rate"}[self.train["measure"]]
+        return MEANS[self.train["measure"]]
 
 
 def verdicts(result: Mapping[str, Any]) -> list[Judgement]:

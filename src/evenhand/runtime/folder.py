@@ -305,9 +305,10 @@ class RunFolder:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """The names of two labels by ``"negative"`` and ``"positive"``; of more labels by ``"classes"``."""
+        """Names of two labels by ``"negative"`` and ``"positive"``; of more by ``"classes"``; the loss of numbers."""
         labels = self.result.get("labels")
-        if not isinstance(labels, dict) or labels.keys() not in ({"negative", "positive"}, {"classes"}):
+        known = ({"negative", "positive"}, {"classes"}, {"loss", "power"})
+        if not isinstance(labels, dict) or labels.keys() not in known:
             raise RunError(f"{self.path / _RESULT} does not name the labels; {RESTORE}")
         return labels
 

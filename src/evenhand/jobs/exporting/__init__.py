@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.families import LOG_LINKS
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.jobs.exporting.columns import features
@@ -121,8 +122,12 @@ def _perceptron(graph: Graph, model: MLPModel, columns: str) -> str:
 
 
 def _decide(graph: Graph, folder: RunFolder, score: str) -> dict[str, str]:
-    """Add probability and label of two classes; return facts about the decision."""
+    """Add probability and label of two classes, or the mean of a number; return facts about the decision."""
     labels = folder.labels
+    if "loss" in labels:
+        mean = graph.apply("Exp", score) if labels["loss"] in LOG_LINKS else graph.apply("Identity", score)
+        graph.output("prediction", mean, float)
+        return {"loss": str(labels["loss"])}
     if labels.keys() != {"negative", "positive"}:
         return {}
     given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})

@@ -32,8 +32,8 @@ from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folde
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, model_state, scorer, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
-from evenhand.jobs.quality import run_result, stated_cut
-from evenhand.jobs.tables import Labels
+from evenhand.jobs.quality import QualityRows, quality, run_result, stated_cut
+from evenhand.jobs.tables import Labels, Numbers, parts_of
 from evenhand.metrics.thresholds import Cut
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
@@ -57,7 +57,7 @@ class ClientEnd:
     terms: HorizontalTerms
     encoder: PartyEncoder
     state: State
-    labels: Labels
+    labels: Labels | Numbers
     name: str
     reference: Reference
     quality: Mapping[str, Any] = field(default_factory=dict)
@@ -68,14 +68,16 @@ class ClientEnd:
         folder.write_model("encoder", self.encoder.to_state())
         folder.write_client(self.name, "reference", self.reference.to_state())
         folder.write_model("weights", self.state)
-        cut = stated_cut(Cut(self.terms.job.cut, f"{expit(self.terms.job.cut):g}"))
-        return {"terms": self.terms.digest, "labels": self.labels._asdict(), "cut": cut, **self.quality}
+        told = {"terms": self.terms.digest, "labels": self.labels._asdict(), **self.quality}
+        if isinstance(self.labels, Numbers):
+            return told
+        return told | {"cut": stated_cut(Cut(self.terms.job.cut, f"{expit(self.terms.job.cut):g}"))}
 
 
 class _OwnTable(ClientTable):
     """A client's table at its own site; clients agree on labels and on an encoder."""
 
-    labels: Labels
+    labels: Labels | Numbers
     encoder: PartyEncoder
 
     def steps(self, own: PartyFile, secret: Callable[[], bytes], once: Once | None) -> Steps[ClientData]:
@@ -149,17 +151,32 @@ def _client(
     )
     rows = table.rows
     assert rows is not None
-    # No noise covers exact counts: a client that protects its updates keeps them at home.
-    measuring = MeasureClient(name, None if terms.protected else lambda model: _counts(rows, model, terms.job.cut))
+    # No noise covers exact counts: a client that protects its updates keeps them at home. Numbers are not counted.
+    at_home = keeps_counts(terms)
+    measuring = MeasureClient(name, None if at_home else lambda model: _counts(rows, model, terms.job.cut))
     yield measuring
     require_unchanged({table.owner: table.seen})
     assert measuring.model is not None
-    quality = (
-        measured_quality(job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)})
-        if terms.protected
-        else {}
-    )
-    return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, table.name, table.reference, quality)
+    found: dict[str, Any] = {}
+    if isinstance(table.labels, Numbers):
+        found = _own_quality(job, rows, table.labels, measuring.model)
+    elif at_home:
+        found = measured_quality(job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)})
+    return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, table.name, table.reference, found)
+
+
+def keeps_counts(terms: HorizontalTerms) -> bool:
+    """Return whether quality is measured at each client alone: counts have no noise, or targets are numbers."""
+    return terms.protected or not terms.job.loss_function.classifies
+
+
+def _own_quality(job: ClientsJob, rows: EncodedRows, names: Numbers, model: bytes) -> dict[str, Any]:
+    """Return the quality of predictions of numbers on a client's own rows."""
+    scores, everybody = scorer(_state(model))(rows.features), QualityRows(rows.labels, rows.groups, names=names)
+    parts = parts_of(rows.test)
+    found = {part: everybody.some(inside) for part, inside in parts.items()}
+    told = {part: scores[inside] for part, inside in parts.items()}
+    return quality(found, told, constraints=job.to_job().constraints)
 
 
 def _counts(rows: EncodedRows, model: bytes, cut: float) -> Summary:
@@ -186,16 +203,17 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     trained_with = sent()
     outcome = server.outcome()
     model = model_state(job, terms.shape, outcome.model, outcome.weights, outcome.statistics)
-    measuring = MeasureServer(names, state_bytes(model), counts=not terms.protected)
+    measuring = MeasureServer(names, state_bytes(model), counts=not keeps_counts(terms))
     yield measuring
     counts, labels = measuring.counts, side.labels
-    assert isinstance(labels, Labels)
+    assert isinstance(labels, (Labels, Numbers))
     scores = scores_of(counts, job) if counts else np.zeros(0)
     trained = job.to_job()
     cut = Cut(trained.cut, f"{job.job.to_threshold():g}")
     result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with, cut)
     result |= {"solver": trained.solver, "disclosure": clients_disclosure(job)}
     if counts:
+        assert isinstance(labels, Labels)
         result |= measured_quality(job, labels, counts)
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)

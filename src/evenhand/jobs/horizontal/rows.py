@@ -27,7 +27,18 @@ from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData, ModelStart
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile
 from evenhand.jobs.schema import TableSection, located
-from evenhand.jobs.tables import Classes, Labels, complete_rows, hold_out, label_column, naming, tell, two_labels
+from evenhand.jobs.tables import (
+    Classes,
+    Labels,
+    Numbers,
+    complete_rows,
+    hold_out,
+    known_labels,
+    label_column,
+    naming,
+    tell,
+    two_labels,
+)
 from evenhand.models.pictures import Pictures
 from evenhand.printing import listed, quoted
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
@@ -116,8 +127,16 @@ class ClientTable:
         with naming(self.owner):
             return label_column(self.frame, self._job.data.label, list(self.frame.columns))
 
-    def agree_on_labels(self) -> Steps[Labels]:
-        """Send the labels that occur here, unless the job gives both; return the two labels of all clients."""
+    def agree_on_labels(self) -> Steps[Labels | Numbers]:
+        """Send the labels that occur here, unless the job gives both; return the two labels of all clients.
+
+        Nothing is sent of targets that are numbers.
+        """
+        known = known_labels(self._job.data.label, self._job.to_job())
+        if isinstance(known, Numbers):
+            with naming(self.owner):
+                known.signs(self.label_values())
+            return known
         found, label = self.label_values().unique().tolist(), self._job.data.label
         if None not in (given := (label.negative, label.positive)):
             # What is sent does not depend on the rows.
@@ -141,7 +160,7 @@ class ClientTable:
         yield AgreeClient(self.name, {"encoder": hashlib.sha256(path.read_bytes()).hexdigest()})
         return given
 
-    def encode(self, encoder: PartyEncoder | None, labels: Labels | Classes) -> ClientRows:
+    def encode(self, encoder: PartyEncoder | None, labels: Labels | Classes | Numbers) -> ClientRows:
         """Encode all rows, or open the pictures if there is no encoder; return the training rows."""
         data = self._job.data
         with naming(self.owner):
@@ -189,7 +208,7 @@ class ServerSide:
         self,
         job: HorizontalJobFile,
         names: Sequence[str],
-        labels: Labels | Classes | None = None,
+        labels: Labels | Classes | Numbers | None = None,
         encoder: PartyEncoder | None = None,
         table: ClientTable | None = None,
         start: Callable[[], ModelStart | None] = lambda: None,
@@ -216,6 +235,8 @@ class ServerSide:
     def steps(self) -> Steps[HorizontalServerData]:
         """Agree on labels and on an encoder if they are not known; return the server's own data."""
         data = self._job.data
+        if self.labels is None:
+            self.labels = known_labels(data.label, self._job.to_job())
         if self.labels is None:
             found = AgreeServer(self._names, self._two_labels)
             yield found
@@ -301,7 +322,12 @@ def client_pictures(client: ClientSection, frame: pd.DataFrame, job: HorizontalJ
 
 
 def encoded_rows(
-    encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels | Classes, data: DataSection, test: Booleans, trees: bool
+    encoder: PartyEncoder,
+    frame: pd.DataFrame,
+    labels: Labels | Classes | Numbers,
+    data: DataSection,
+    test: Booleans,
+    trees: bool,
 ) -> EncodedRows:
     """Return a participant's rows in the form for training."""
     sensitive = sensitive_groups(frame, data)

@@ -32,13 +32,14 @@ from evenhand.jobs.quality import (
     QualityRows,
     check_measurable,
     chosen_cut,
+    explained,
     measurable,
     needs_search,
     quality,
     right_decisions,
     run_result,
 )
-from evenhand.jobs.tables import Classes, Labels, common_labels, parts_of
+from evenhand.jobs.tables import Classes, Labels, Numbers, common_labels, parts_of
 from evenhand.metrics.thresholds import Cut
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import SharedLinear
@@ -76,7 +77,7 @@ class HorizontalTables:
     tables: Mapping[str, ClientTable]
     server_table: ClientTable | None
     side: ServerSide
-    labels: Labels | Classes
+    labels: Labels | Classes | Numbers
     together: Together[HorizontalTraining]
 
     @property
@@ -167,7 +168,7 @@ def open_horizontal_tables(
     columns = [] if job.has_images else feature_columns({name: one.frame for name, one in tables.items()}, data)
     for one in everybody:
         one.take(columns)
-    labels = common_labels([one.label_values() for one in everybody], data.label, over=" over all clients")
+    labels = common_labels([one.label_values() for one in everybody], data.label, trained, over=" over all clients")
     for one in everybody:
         one.hold_out()
     given = None if data.encoder is None or job.has_images else given_encoder(job, base, columns)
@@ -200,7 +201,7 @@ def open_horizontal_tables(
 
 
 def _own(
-    table: ClientTable, labels: Labels | Classes, given: PartyEncoder | None, job: HorizontalJobFile
+    table: ClientTable, labels: Labels | Classes | Numbers, given: PartyEncoder | None, job: HorizontalJobFile
 ) -> Steps[ClientData]:
     """Run a client's steps up to its encoded rows."""
     encoder = given
@@ -337,9 +338,15 @@ def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
 
 
 def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array, cut: float) -> dict[str, Any]:
-    """Return a client's number of rows, and the model's accuracy on them."""
-    right = right_decisions(labelled, scores, cut)
+    """Return a client's number of rows, and the model's accuracy or share of deviance explained on them."""
     parts = {"train": ~rows.test, "test": rows.test}
+    if isinstance(labelled.names, Numbers):
+        return {
+            name: {"rows": int(inside.sum()), "D2": explained(labelled.some(inside), scores[inside])}
+            for name, inside in parts.items()
+            if inside.any()
+        }
+    right = right_decisions(labelled, scores, cut)
     return {
         name: {"rows": int(inside.sum()), "accuracy": float(right[inside].mean())}
         for name, inside in parts.items()

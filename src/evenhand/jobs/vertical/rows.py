@@ -17,7 +17,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.constraints import Constraint, groups_frame
+from evenhand.constraints import groups_frame
+from evenhand.constraints.families import check_targets
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
@@ -30,13 +31,14 @@ from evenhand.jobs.quality import QualityRows, check_measurable, measurable
 from evenhand.jobs.tables import (
     Classes,
     Labels,
+    Numbers,
+    common_labels,
     complete_rows,
     hold_out,
     label_column,
     naming,
     parts_of,
     tell,
-    two_labels,
 )
 from evenhand.jobs.vertical.file import (
     PartySection,
@@ -154,7 +156,7 @@ class TableRows:
             self._labels = HeldLabels(LabelledRows(held.labels, held.groups, sample_weight=held.sample_weight), key)
         return self._labels
 
-    def _answer_key(self, names: Labels | Classes) -> AnswerKey | None:
+    def _answer_key(self, names: Labels | Classes | Numbers) -> AnswerKey | None:
         """Return what randomised responses are drawn from: the label's secret file, or in a simulation the job's seed.
 
         Draws are recorded in the party's ledger before any answer leaves.
@@ -206,7 +208,7 @@ class TableRows:
         """Labels and groups of all common rows; only at the label holder."""
         if self._held is None:
             with naming(self.owner):
-                found = held_labels(self.open(), self.party, self.test, self._trained.constraints)
+                found = held_labels(self.open(), self.party, self.test, self._trained)
             # Copy the groups: a view would keep the whole table in memory.
             groups = None if found.groups is None else found.groups.reset_index(drop=True).copy()
             self._held = replace(found, groups=groups)
@@ -283,19 +285,19 @@ def _complete(party: PartySection, label: str, table: PartyTable) -> PartyTable:
     return table if whole.all() else table.taken(np.flatnonzero(whole))
 
 
-def held_labels(
-    table: PartyTable, party: PartySection, test: Booleans, constraints: Sequence[Constraint]
-) -> QualityRows:
+def held_labels(table: PartyTable, party: PartySection, test: Booleans, job: Job) -> QualityRows:
     """Return the label holder's labels and groups; refuse rows that cannot be trained on."""
     assert party.label is not None
     values = label_column(table.known, party.label, table.names)
-    labels = two_labels([values], party.label)
+    labels = common_labels([values], party.label, job)
     signs = labels.signs(values)
     sensitive = party.grouping.groups(table.known[party.sensitive]) if party.sensitive else None
-    if len(set(signs[~test])) < 2:
+    if isinstance(labels, Numbers):
+        check_targets(job.loss, signs[~test])
+    elif len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]
-    check_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
+    check_slices(job.constraints, signs[~test], groups_frame(known, int((~test).sum())))
     people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
     if people is not None and not people[~test].any():
         raise DataError(f"weight column {party.weight!r} is zero in all training rows")

@@ -9,9 +9,9 @@ from rich.filesize import decimal
 from evenhand.report.page.charts import number
 from evenhand.report.page.markup import Markup, tag
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, Judgement, holds, judged_left_out, remarks, verdicts, worst
+from evenhand.report.verdicts import HEADLINES, MEANS, Judgement, holds, judged_left_out, remarks, verdicts, worst
 
-MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
+MEASURES: Final = {name: f"{mean}s" if name != "loss" else "mean losses" for name, mean in MEANS.items()}
 PARTS: Final = {"train": "training", "test": "held-out"}
 _COLOURS: Final = {None: "plain", "missed": "missed", "contradicted": "missed", "met": "open", "shown": "met"}
 """Class of the answer for each state: green only if the constraints are shown for new people."""
@@ -86,10 +86,14 @@ def _sentence(record: RunRecord, one: Judgement) -> Markup:
 
 def _accuracy(record: RunRecord) -> Markup:
     part = part_shown(record)
+    rounds, sent = record.result["certificate"]["rounds"], decimal(record.result["bytes"])
+    if record.target == "numbers":
+        value = record.result["quality"][part]["D2"]
+        words = f"Share of the deviance explained on the {PARTS[part]} rows: {number(value)}."
+        return tag("p", f"{words} Training took {rounds} rounds and {sent}.")
     value = record.result["quality"][part]["accuracy"]
     error = record.result.get("standard_errors", {}).get(part, {}).get("accuracy")
     spread = "" if error is None else f" ± {100 * error:.1f}"
-    rounds, sent = record.result["certificate"]["rounds"], decimal(record.result["bytes"])
     return tag(
         "p",
         f"Accuracy on the {PARTS[part]} rows: {100 * value:.1f}{spread} %. Training took {rounds} rounds and {sent}.",

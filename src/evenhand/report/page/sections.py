@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from evenhand.report.page.exchange import exchange
 from evenhand.report.page.leaks import leaks
 from evenhand.report.page.markup import Markup
+from evenhand.report.page.numbers import fit, residuals
 from evenhand.report.page.particulars import particulars, weights
 from evenhand.report.page.people import people, performance
 from evenhand.report.page.rounds import rounds
@@ -20,6 +21,7 @@ _ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, shapes, w
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
     "binary": (performance, people, *_ABOUT_THE_RUN),
     "classes": _ABOUT_THE_RUN,
+    "numbers": (fit, residuals, *_ABOUT_THE_RUN),
 }
 """What a model predicts decides which metrics are shown; sections about the run are the same."""
 RUNNING: Final[tuple[Section, ...]] = (rounds, exchange, particulars)

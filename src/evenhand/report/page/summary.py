@@ -49,6 +49,8 @@ def _model(record: RunRecord) -> str:
     said = f"{_MODELS.get(kind, kind)} across {len(record.owners)} participants ({across})"
     if "classes" in labels:
         return f"{said}, which predicts one of {', '.join(map(str, labels['classes']))}"
+    if "loss" in labels:
+        return f"{said}, which predicts a number ({labels['loss']} loss)"
     return f"{said}, which predicts {labels['positive']} or {labels['negative']}" if "positive" in labels else said
 
 
