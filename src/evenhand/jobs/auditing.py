@@ -73,8 +73,8 @@ def audit_run(
     """
     if "loss" in folder.labels:
         raise InputError(
-            f"{folder.path} predicts numbers, and the attacks of the audit guess classes; evenhand audit --plan JOB says "
-            "what each message discloses"
+            f"{folder.path} predicts numbers, and the attacks of the audit guess classes; evenhand audit --plan JOB "
+            "says what each message discloses"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
