@@ -169,6 +169,20 @@ def test_constraints_hold_exactly_and_cost_what_they_must(name: str, kind: str) 
     assert own >= best * (1.0 - 1e-6)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bound_on_losses_of_large_amounts_is_met_from_the_start(seed: int) -> None:
+    """The best constant under the bound alone is far away, with derivatives too large to be masked."""
+    matrix, targets, exposure, group = draw("tweedie", seed=seed)
+    parts, loss, targets = split(matrix, 4), find_loss("tweedie"), 100.0 * targets
+    settings: dict[str, Any] = {"loss": "tweedie", "encoder": PLAIN}
+    free = VerticalRegressor(**settings).fit(parts, targets, exposure)
+    epsilon = 0.3 * abs(gap_of(loss.value(free._scores_of(parts), targets), exposure, group))
+    model = VerticalRegressor(constraint=LossParity(epsilon), **settings)
+    model.fit(parts, targets, exposure, sensitive_features=pd.Series(group, name="sex"))
+    assert abs(gap_of(loss.value(model._scores_of(parts), targets), exposure, group)) <= epsilon * 1.0001
+    assert model.n_iter_ <= 15
+
+
 @pytest.mark.parametrize("name", ["poisson", "squared"])
 def test_the_loss_of_the_worst_group_can_be_bounded(name: str) -> None:
     matrix, targets, exposure, group = draw(name, seed=5)

@@ -18,6 +18,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Point
+from evenhand.constraints.losses import constant_score
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import LEAST_COLUMN
@@ -179,7 +180,12 @@ class SubspaceServer(Server):
         for block in self.blocks:
             if isinstance(block, OwnBlock) and self._bounded:
                 block.bound(self.own_signs)
-        if self.job.fit_intercept and not self.scores.any():
+        if self.job.fit_intercept and not self.scores.any() and not self.lagrangian.loss.classifies:
+            # Under constraints on means the best intercept alone may be far from any that helps.
+            weights = self.lagrangian.shared(np.ones(self.terms.n_rows))
+            self.scores, self._point = constant_score(self.lagrangian.loss, self.lagrangian.labels, weights), None
+            self.intercept_due += float(self.scores[0])
+        elif self.job.fit_intercept and not self.scores.any():
             self._accept(self.tiny.best_intercept(self.problem, self.scores, self.multipliers))
         return self._ask()
 
