@@ -8,6 +8,7 @@ rows under the constraint; then what was asked of curves, beside what was measur
     python benchmarks/curves.py [--source FOLDER] [--splits 3] [--rows 20000] [--tables adult money ...]
     python benchmarks/curves.py --few 200 --splits 10    # 200 training rows, all others test; without the constraint
     python benchmarks/curves.py --smoothing 200 1000     # generated families: fewer segments, and a line beside curves
+    python benchmarks/curves.py --gaps 600               # gaps of new people under equalized odds, generated families
     python benchmarks/curves.py --monotone               # bounds on signs: rounds, and distance from a bounded solver
 """
 
@@ -192,6 +193,34 @@ def smoothing(console: Console, rows: list[int], splits: int) -> None:
         console.print(table)
 
 
+# -- gaps of new people
+
+
+def gap_of_new_people(problem: Problem, rows: int, numbers: str, seed: int) -> list[float]:
+    """Train under equalized odds on so many rows; return the exact gap of all others, and the positives found."""
+    frame, labels, groups = problem
+    some = np.random.default_rng(seed).permutation(len(labels))
+    train, test = some[:rows], some[rows:]
+    parts = np.array_split(np.arange(frame.shape[1]), PARTIES)
+    model = VerticalClassifier(constraint=CONSTRAINT, encoder=PartyEncoder(numbers=numbers), random_state=0)
+    model.fit([frame.iloc[train, own] for own in parts], labels[train], sensitive_features=groups.iloc[train])
+    scores = model.decision_function([frame.iloc[test, own] for own in parts])
+    gap = constraint_gaps(CONSTRAINT, labels[test], scores, sensitive_features=groups.iloc[test])
+    return [float(gap["estimate"].iloc[0]), float((scores[labels[test] == 1] > 0.0).mean())]
+
+
+def gaps(console: Console, rows: list[int], splits: int) -> None:
+    """Print gaps of new people of generated families, with curves and with standardised numbers."""
+    table = Table("table", "rows", "numbers", "gap of new people", "positives found")
+    for size in rows:
+        for name in GENERATED:
+            problem = generate(name, 20_000)
+            for numbers in ("curves", "standard"):
+                found = np.mean([gap_of_new_people(problem, size, numbers, seed) for seed in range(splits)], axis=0)
+                table.add_row(name, f"{size:,}", numbers, *(f"{value:.3f}" for value in found))
+    console.print(table)
+
+
 # -- bounds on signs
 
 
@@ -281,13 +310,16 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=20_000)
     options.add_argument("--few", type=int, default=None)
     options.add_argument("--smoothing", type=int, nargs="+", default=None)
+    options.add_argument("--gaps", type=int, nargs="+", default=None)
     options.add_argument("--monotone", action="store_true")
     options.add_argument("--tables", nargs="+", default=[*PUBLIC, *GENERATED], choices=[*PUBLIC, *GENERATED])
     asked = options.parse_args()
     warnings.simplefilter("ignore")
     console = Console(width=110)
-    if asked.smoothing or asked.monotone:
+    if asked.smoothing or asked.gaps or asked.monotone:
         smoothing(console, asked.smoothing or [], asked.splits)
+        if asked.gaps:
+            gaps(console, asked.gaps, asked.splits)
         if asked.monotone:
             monotone(console)
         return
