@@ -267,10 +267,9 @@ class HistogramServer(HorizontalServer):
         whole = unseen[0].and_then(*unseen[1:])
         problem.wanted = strata.weighted(whole)
         if len(seen) == 1:
-            (rows,), multipliers = seen, self.multipliers[0]
-            columns, held_out = rows.columns(counts[0]), whole.scores
-            fit = problem.fit(columns, rows.scores, held_out, multipliers, sample_weight=rows.people)
-            return FoldsFit.of_one(fit)
+            (one,), multipliers = seen, self.multipliers[0]
+            columns, people = one.columns(counts[0]), one.people
+            return FoldsFit.of_one(problem.fit(columns, one.scores, whole.scores, multipliers, sample_weight=people))
         rows = [one.and_then(other) for one, other in zip(seen, unseen, strict=True)]
         ends = np.cumsum([0, *(len(one.people) for one in unseen)])
         problem.parts = [
@@ -281,8 +280,8 @@ class HistogramServer(HorizontalServer):
             (np.arange(len(one.people), len(both.people)), np.arange(first, last))
             for one, both, (first, last) in zip(seen, rows, pairwise(ends), strict=True)
         ]
-        columns = [one.columns(count) for one, count in zip(rows, counts, strict=True)]
-        return problem.fit_folds(columns, [one.scores for one in rows], whole.scores, self.multipliers)
+        of_models = [one.columns(count) for one, count in zip(rows, counts, strict=True)]
+        return problem.fit_folds(of_models, [one.scores for one in rows], whole.scores, self.multipliers)
 
     def _judge(self, total: Body) -> Sends:
         """Evaluate the model, keep it if it is the best, and stop or grow the next tree."""
