@@ -23,6 +23,7 @@ from evenhand.constraints.losses import PART, Loss, Measure, by_measure
 from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, InputError
 from evenhand.programs.program import Curvature
+from evenhand.programs.weighted_gram import WeightedGram
 
 ObjectiveWeights = Literal["rows", "clients", "other-class"]
 """What the objective averages: all rows, each client's mean, or each client's mean over the class without a bound."""
@@ -90,6 +91,11 @@ class SliceProgram:
         slices = SliceWeights(self.combinations, by_measure(self.measures))
         self.evaluator = SliceEvaluator(labels, slices, loss, shares=self.objective)
         self.effort = 2.0 * float(features.nnz if sparse else self.features.size)
+
+    @cached_property
+    def gram(self) -> WeightedGram:
+        """Xᵀ diag(w) X of dense features."""
+        return WeightedGram(self.features)
 
     @property
     def objective(self) -> Array:
@@ -201,13 +207,17 @@ class SlicePoint(EvaluatedScores):
         return super()._loss_curvature()
 
     def hessian(self, net: Array) -> Array:
-        of, bends = self._of, self.second_derivative(net)
+        return self.hessians(net[None])[0]
+
+    def hessians(self, nets: Array) -> Array:
+        """Return (k, d, d): second derivatives for several multipliers (k, rows)."""
+        of, bends = self._of, np.array([self.second_derivative(net) for net in nets])
         if sp.issparse(of.features):
-            total: Array = (of.transposed.multiply(bends).tocsr() @ of.features).toarray()
+            total = np.array([(of.transposed.multiply(one).tocsr() @ of.features).toarray() for one in bends])
         else:
-            total = of.transposed @ (of.features * bends[:, None])
+            total = of.gram(bends)
         if of.regularised:
-            total[np.diag_indices(of.weights)] += of.regulariser
+            total[:, np.arange(of.weights), np.arange(of.weights)] += of.regulariser
         return total
 
     def hessian_product(self, net: Array, direction: Array) -> Array:

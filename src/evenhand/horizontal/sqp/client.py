@@ -16,7 +16,7 @@ from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
 from evenhand.programs.program import Program, ProgramPoint
-from evenhand.programs.slices import SliceProgram
+from evenhand.programs.slices import SlicePoint, SliceProgram
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 
@@ -90,8 +90,9 @@ class SQPClient(HorizontalClient):
         self.effort += program.effort * (0.5 * len(trials) + 1.0)
         if self.exact:
             net = np.concatenate([message["own_net"], message["shared_net"]])
-            objective = upper_triangle(first.hessian(np.zeros_like(net)))
-            curvature = upper_triangle(first.hessian(net)) if net.any() else objective
+            nets = np.stack([np.zeros_like(net), net])[: 1 + bool(net.any())]
+            found = first.hessians(nets) if isinstance(first, SlicePoint) else [first.hessian(one) for one in nets]
+            objective, curvature = upper_triangle(found[0]), upper_triangle(found[-1])
             self.effort += program.effort * program.weights
         of_own, of_shared = (NO_SUMS, NO_SUMS) if self.counted is None else self.counted.at(trials[0])
         return JUDGED.message(
