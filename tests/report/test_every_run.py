@@ -29,7 +29,7 @@ def with_every_kind(frame: pd.DataFrame, seed: int) -> None:
     """Add a date with missing values, a boolean, text and a column without values."""
     random, rows = np.random.default_rng(seed), len(frame)
     frame["joined"] = pd.Timestamp("2021-03-01") + pd.to_timedelta(random.integers(0, 900, rows), unit="D")
-    frame.loc[frame.index[:3], "joined"] = pd.NaT
+    frame.loc[frame.index[: rows // 10], "joined"] = pd.NaT
     frame["member"] = random.random(rows) < 0.4
     frame["region"] = random.choice(["north", "south", "west"], rows)
     frame["nothing"] = np.nan
@@ -44,7 +44,7 @@ def page_of(run: RunFolder) -> str:
 
 
 def vertical_run(folder: Path, **settings: Any) -> RunFolder:
-    job = SmallJob(folder, rows=400 if settings.get("protection") in ("dealer", "encrypted") else 160)
+    job = SmallJob(folder, rows=700 if settings.get("protection") in ("dealer", "encrypted") else 160)
     for seed, frame in enumerate(job.frames.values()):
         with_every_kind(frame, seed)
     solver = VERTICAL.get(settings["solver"])

@@ -82,7 +82,7 @@ def draw_frontier(
     axes.set_xlim(left=0)
     _keep_small_differences_small(axes)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
     _name_points(axes, [(row[fairness], 100 * row["accuracy"], row["epsilon"]) for _, row in table.iterrows()])
     make_folder(path.parent)
     write_figure(path, figure)
