@@ -169,8 +169,9 @@ def test_answers_are_written_and_are_no_guesses(tables: list[DraftTable], folder
             "bands": ["{ age = [60, 30] }", "[30]", "{ age = [25] }"],
             "merge": ["{ region = { far = ["],
             "duplicates": ["any", "first"],
-            "threshold": ["recall"],
+            "threshold": ["accuracy"],
             "costs": ["-"],
+            "protection": ["some", "masked"],
             "test_fraction": ["2", "0.3"],
         }
     )
@@ -182,7 +183,8 @@ def test_answers_are_written_and_are_no_guesses(tables: list[DraftTable], folder
         "bands = { age = [25] }",
         'merge = { region = { far = ["isles", "west"] } }',
         'duplicates = "first"',
-        'threshold = "recall"',
+        'threshold = "accuracy"',
+        'protection = "masked"',
         "test_fraction = 0.3",
     ):
         assert line in text
@@ -193,6 +195,7 @@ def test_answers_are_written_and_are_no_guesses(tables: list[DraftTable], folder
         "decimal",
     ]
     told = " ".join(person.told)
+    assert "job: Protection masked: cards and bureau can work out the label of each row" in told
     for part in (
         "no table has such a column",
         "no id column was found",
@@ -201,6 +204,13 @@ def test_answers_are_written_and_are_no_guesses(tables: list[DraftTable], folder
         "duplicates cannot be",
     ):
         assert part in told
+
+
+def test_answers_that_do_not_go_together_are_written_and_said(tables: list[DraftTable]) -> None:
+    person = Person({"threshold": ["recall"], "costs": ["-"]})
+    draft = interview(tables, GIVEN, person.ask, person.told.append)
+    assert [one.key for one in draft.job] == ["test_fraction", "threshold", "protection"]
+    assert "the draft: key job.threshold: threshold 'recall' needs target" in " ".join(person.told)
 
 
 def test_nothing_is_asked_that_was_given(tables: list[DraftTable]) -> None:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from evenhand.data.tables.grouping import Grouping
 from evenhand.errors import InputError
-from evenhand.jobs.drafted_text import TEST_FRACTION
+from evenhand.jobs.drafted_text import TEST_FRACTION, draft_text
 from evenhand.jobs.drafting import Draft, DraftTable, complete_draft, draft_job
+from evenhand.jobs.horizontal.file import parse_horizontal
+from evenhand.jobs.horizontal.runs import clients_disclosure
 from evenhand.jobs.proposals import Proposal
-from evenhand.jobs.vertical.file import PartySection, VerticalJobSection
+from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, parse_vertical
 from evenhand.printing import toml_text
+from evenhand.protocol.terms import Part
+from evenhand.solvers.roles import vertical_terms
+from evenhand.solvers.statement import disclosure
 
 Ask = Callable[[str, str], str]
 """Asks a question and returns the answer; the second argument is the default."""
@@ -63,7 +69,27 @@ def interview(tables: Sequence[DraftTable], given: Mapping[str, Any], ask: Ask, 
     draft = complete_draft(draft)
     proposed = {name: _settled(found, name, ask, tell) for name, found in draft.proposed.items()}
     job = _settled([TEST_FRACTION, *draft.job], "job", ask, tell)
-    return replace(draft, given=frozenset(("id", "label", "sensitive")), proposed=proposed, job=job)
+    draft = replace(draft, given=frozenset(("id", "label", "sensitive")), proposed=proposed, job=job)
+    if len(tables) > 1:
+        try:
+            said = _disclosed(draft)
+        except InputError as error:
+            # The file is written all the same: `evenhand check` names what to change.
+            said = f"what messages disclose is known once the job is valid ({error})"
+        protection = Proposal("protection", "auto", said)
+        draft = replace(draft, job=[*job, *_settled([protection], "job", ask, tell)])
+    return draft
+
+
+def _disclosed(draft: Draft) -> str:
+    """Return what the drafted job's messages disclose, and to which participants."""
+    content = tomllib.loads(draft_text(draft, Path()))
+    if draft.split == "horizontal":
+        return clients_disclosure(parse_horizontal(content, "the draft"))
+    job = parse_vertical(content, "the draft").to_job()
+    parts: dict[str, Part] = {one.name: "active" if one.name == draft.holder else "passive" for one in draft.tables}
+    terms = vertical_terms(job, parts, 0, {})
+    return disclosure(terms.job, terms.participants)
 
 
 def _guessed_label(tables: Sequence[DraftTable], known: Mapping[str, Any], tell: Tell) -> str:
