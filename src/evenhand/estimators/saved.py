@@ -24,7 +24,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.exporting import require_distinct_columns
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.new_rows import party_encoder, party_model, read_model
-from evenhand.jobs.tables import Numbers
+from evenhand.jobs.tables import NumericTargets
 from evenhand.models.base import Scorer
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.saved import joint_scores
@@ -47,7 +47,7 @@ class SavedModel(LabelsFromScores):
         self.result: dict[str, Any] = folder.result
         names, self._cut = folder.labels, folder.cut
         self.classes_: npt.NDArray[Any]
-        self._numbers = Numbers(**names) if "loss" in names else None
+        self._numbers = NumericTargets(**names) if "loss" in names else None
         if self._numbers is None:
             self.classes_ = np.array(names.get("classes") or [names["negative"], names["positive"]])
         self.encoders_: Mapping[str, PartyEncoder]

@@ -28,7 +28,7 @@ from evenhand.jobs.horizontal.runs import HorizontalTables, check_epsilon, open_
 from evenhand.jobs.parsing import problems_of
 from evenhand.jobs.proposals import proposals
 from evenhand.jobs.quality import QualityRows, check_measurable
-from evenhand.jobs.tables import Classes, Numbers, common_labels, hold_out, label_column, naming, tell
+from evenhand.jobs.tables import Classes, NumericTargets, common_labels, hold_out, label_column, naming, tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, VerticalJobSection, table_source
 from evenhand.jobs.vertical.rows import held_labels, open_party
 from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
@@ -173,7 +173,7 @@ def _parties(tables: VerticalTables, problems: Problems) -> Checkup:
         column for name, encoder in tables.encoders.items() for column in _columns(name, encoder, tables.matrices[name])
     ]
     held = tables.held
-    if isinstance(held.names, Numbers):
+    if isinstance(held.names, NumericTargets):
         return Checkup(problems, found, columns)
     return Checkup(problems, found, columns, _groups(held, ~tables.test), _names(held.names))
 
@@ -185,7 +185,7 @@ def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
     if rows.encoder is not None:
         features = rows.pooled({name: one.features for name, one in rows.clients.items()})
         columns = _columns("all clients", rows.encoder, features[train])
-    if isinstance(rows.labels, (Classes, Numbers)):
+    if isinstance(rows.labels, (Classes, NumericTargets)):
         return Checkup(problems, found, columns)
     labelled = rows.labelled()["train"]
     groups = _groups(labelled, np.ones(labelled.n_rows, dtype=bool))

@@ -22,7 +22,7 @@ from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, enc
 from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.horizontal.runs import scorer
 from evenhand.jobs.quality import QualityRows, quality, scored
-from evenhand.jobs.tables import Classes, Numbers, hold_out, labels_of, naming, not_used
+from evenhand.jobs.tables import Classes, NumericTargets, hold_out, labels_of, naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.runs import align_parties
 from evenhand.models.base import Scorer
@@ -62,7 +62,7 @@ def measured(
     known = beside[beside.notna().all(axis=1)]
     names = labels_of(labels)
     said = names.classes if isinstance(names, Classes) else names
-    if isinstance(names, Numbers):
+    if isinstance(names, NumericTargets):
         try:
             names.signs(known[label])
         except DataError as error:

@@ -17,7 +17,7 @@ from evenhand.constraints.proving import Proof, rate_variance
 from evenhand.constraints.slices import Inequality
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.folder import JobFile
-from evenhand.jobs.tables import Classes, Labels, Numbers, labels_of
+from evenhand.jobs.tables import Classes, Labels, NumericTargets, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.metrics.deviance import deviance_explained
 from evenhand.metrics.gaps import read_attributes
@@ -38,7 +38,7 @@ class QualityRows(LabelledRows):
     Without groups only accuracy is measured. Sample weights are for training; quality counts rows.
     """
 
-    names: Labels | Classes | Numbers = field(kw_only=True)
+    names: Labels | Classes | NumericTargets = field(kw_only=True)
 
     def some(self, rows: Booleans) -> QualityRows:
         """Return these rows."""
@@ -77,7 +77,7 @@ def measurable(parts: Mapping[str, QualityRows], asked: bool) -> dict[str, Quali
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Refuse, before training, rows on which the quality would be undefined."""
     for name, rows in parts.items():
-        if isinstance(rows.names, Numbers):
+        if isinstance(rows.names, NumericTargets):
             continue
         try:
             _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
@@ -145,7 +145,7 @@ def run_result(
     job: Job,
     certificate: Certificate,
     proofs: Sequence[Proof],
-    labels: Labels | Classes | Numbers,
+    labels: Labels | Classes | NumericTargets,
     scores: Array,
     transcript: Transcript,
     cut: Cut,
@@ -163,7 +163,7 @@ def run_result(
             certificate,
             job.tol,
             job.max_rounds,
-            None if isinstance(labels, Numbers) else labels.named(scores - cut.score),
+            None if isinstance(labels, NumericTargets) else labels.named(scores - cut.score),
         ),
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,
@@ -197,7 +197,7 @@ def quality(
     cut
         Score above which a row is decided positive.
     """
-    if any(isinstance(rows.names, Numbers) for rows in parts.values()):
+    if any(isinstance(rows.names, NumericTargets) for rows in parts.values()):
         return _of_numbers(parts, scores, constraints)
     said = {name: _population(rows, scores[name], cut) for name, rows in parts.items()}
     return {
@@ -213,7 +213,7 @@ def quality(
 
 def explained(rows: QualityRows, scores: Array) -> float | None:
     """Return the share of the deviance of targets that the model explains; None if all targets are equal."""
-    assert isinstance(rows.names, Numbers)
+    assert isinstance(rows.names, NumericTargets)
     return _number(deviance_explained(rows.names.function, rows.labels, scores, rows.sample_weight))
 
 
@@ -228,7 +228,7 @@ def _of_numbers(
         )
     }
     for name, rows in parts.items():
-        assert isinstance(rows.names, Numbers)
+        assert isinstance(rows.names, NumericTargets)
         loss, told, weights = rows.names.function, scores[name], rows.sample_weight
         metrics = regression_metrics(loss, rows.labels, told, rows.groups, weights)
         found["quality"][name] = {key: _number(value) for key, (value, _) in metrics.items()}
@@ -332,7 +332,7 @@ def scored(scores: Array, result: Mapping[str, Any], index: pd.Index) -> pd.Data
     With more than two classes, return the probability of each class and the most probable class.
     """
     known = labels_of(result["labels"])
-    if isinstance(known, Numbers):
+    if isinstance(known, NumericTargets):
         return pd.DataFrame({"score": scores, "prediction": known.named(scores)}, index=index)
     predicted = known.named(scores - result.get("cut", {"score": 0.0})["score"])
     if isinstance(known, Classes):

@@ -153,7 +153,7 @@ class Classes(NamedTuple):
         return [self.classes[place] for place in places]
 
 
-class Numbers(NamedTuple):
+class NumericTargets(NamedTuple):
     """Targets that are numbers: the loss by name, and the power of ``"tweedie"``."""
 
     loss: str
@@ -177,25 +177,25 @@ class Numbers(NamedTuple):
         return found
 
 
-def labels_of(content: Mapping[str, Any]) -> Labels | Classes | Numbers:
+def labels_of(content: Mapping[str, Any]) -> Labels | Classes | NumericTargets:
     """Return the labels from a run's result."""
     if "loss" in content:
-        return Numbers(**content)
+        return NumericTargets(**content)
     return Classes(tuple(content["classes"])) if "classes" in content else Labels(**content)
 
 
-def known_labels(label: LabelSection, job: Job) -> Classes | Numbers | None:
+def known_labels(label: LabelSection, job: Job) -> Classes | NumericTargets | None:
     """Return the labels that the job itself names: three classes or more, or numbers."""
     if job.loss_function.classifies:
         return None if label.classes is None else Classes(tuple(label.classes))
     if given := [name for name in ("positive", "negative", "classes") if getattr(label, name) is not None]:
         raise JobError(f"key label.{given[0]} names classes, and targets of the {job.loss} loss are numbers; remove it")
-    return Numbers(job.loss, job.power)
+    return NumericTargets(job.loss, job.power)
 
 
 def common_labels(
     columns: Sequence[pd.Series], label: LabelSection, job: Job, over: str = ""
-) -> Labels | Classes | Numbers:
+) -> Labels | Classes | NumericTargets:
     """Return the labels of all columns together: the job's classes, numbers, or two labels."""
     known = known_labels(label, job)
     if known is None:

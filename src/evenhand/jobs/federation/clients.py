@@ -33,7 +33,7 @@ from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, 
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, model_state, scorer, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
 from evenhand.jobs.quality import QualityRows, quality, run_result, stated_cut
-from evenhand.jobs.tables import Labels, Numbers, parts_of
+from evenhand.jobs.tables import Labels, NumericTargets, parts_of
 from evenhand.metrics.thresholds import Cut
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
@@ -57,7 +57,7 @@ class ClientEnd:
     terms: HorizontalTerms
     encoder: PartyEncoder
     state: State
-    labels: Labels | Numbers
+    labels: Labels | NumericTargets
     name: str
     reference: Reference
     quality: Mapping[str, Any] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class ClientEnd:
         folder.write_client(self.name, "reference", self.reference.to_state())
         folder.write_model("weights", self.state)
         told = {"terms": self.terms.digest, "labels": self.labels._asdict(), **self.quality}
-        if isinstance(self.labels, Numbers):
+        if isinstance(self.labels, NumericTargets):
             return told
         return told | {"cut": stated_cut(Cut(self.terms.job.cut, f"{expit(self.terms.job.cut):g}"))}
 
@@ -77,7 +77,7 @@ class ClientEnd:
 class _OwnTable(ClientTable):
     """A client's table at its own site; clients agree on labels and on an encoder."""
 
-    labels: Labels | Numbers
+    labels: Labels | NumericTargets
     encoder: PartyEncoder
 
     def steps(self, own: PartyFile, secret: Callable[[], bytes], once: Once | None) -> Steps[ClientData]:
@@ -158,7 +158,7 @@ def _client(
     require_unchanged({table.owner: table.seen})
     assert measuring.model is not None
     found: dict[str, Any] = {}
-    if isinstance(table.labels, Numbers):
+    if isinstance(table.labels, NumericTargets):
         found = _own_quality(job, rows, table.labels, measuring.model)
     elif at_home:
         found = measured_quality(job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)})
@@ -170,7 +170,7 @@ def keeps_counts(terms: HorizontalTerms) -> bool:
     return terms.protected or not terms.job.loss_function.classifies
 
 
-def _own_quality(job: ClientsJob, rows: EncodedRows, names: Numbers, model: bytes) -> dict[str, Any]:
+def _own_quality(job: ClientsJob, rows: EncodedRows, names: NumericTargets, model: bytes) -> dict[str, Any]:
     """Return the quality of predictions of numbers on a client's own rows."""
     scores, everybody = scorer(_state(model))(rows.features), QualityRows(rows.labels, rows.groups, names=names)
     parts = parts_of(rows.test)
@@ -206,7 +206,7 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     measuring = MeasureServer(names, state_bytes(model), counts=not keeps_counts(terms))
     yield measuring
     counts, labels = measuring.counts, side.labels
-    assert isinstance(labels, (Labels, Numbers))
+    assert isinstance(labels, (Labels, NumericTargets))
     scores = scores_of(counts, job) if counts else np.zeros(0)
     trained = job.to_job()
     cut = Cut(trained.cut, f"{job.job.to_threshold():g}")

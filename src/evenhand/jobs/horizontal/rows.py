@@ -30,7 +30,7 @@ from evenhand.jobs.schema import TableSection, located
 from evenhand.jobs.tables import (
     Classes,
     Labels,
-    Numbers,
+    NumericTargets,
     complete_rows,
     hold_out,
     known_labels,
@@ -127,13 +127,13 @@ class ClientTable:
         with naming(self.owner):
             return label_column(self.frame, self._job.data.label, list(self.frame.columns))
 
-    def agree_on_labels(self) -> Steps[Labels | Numbers]:
+    def agree_on_labels(self) -> Steps[Labels | NumericTargets]:
         """Send the labels that occur here, unless the job gives both; return the two labels of all clients.
 
         Nothing is sent of targets that are numbers.
         """
         known = known_labels(self._job.data.label, self._job.to_job())
-        if isinstance(known, Numbers):
+        if isinstance(known, NumericTargets):
             with naming(self.owner):
                 known.signs(self.label_values())
             return known
@@ -160,7 +160,7 @@ class ClientTable:
         yield AgreeClient(self.name, {"encoder": hashlib.sha256(path.read_bytes()).hexdigest()})
         return given
 
-    def encode(self, encoder: PartyEncoder | None, labels: Labels | Classes | Numbers) -> ClientRows:
+    def encode(self, encoder: PartyEncoder | None, labels: Labels | Classes | NumericTargets) -> ClientRows:
         """Encode all rows, or open the pictures if there is no encoder; return the training rows."""
         data = self._job.data
         with naming(self.owner):
@@ -208,7 +208,7 @@ class ServerSide:
         self,
         job: HorizontalJobFile,
         names: Sequence[str],
-        labels: Labels | Classes | Numbers | None = None,
+        labels: Labels | Classes | NumericTargets | None = None,
         encoder: PartyEncoder | None = None,
         table: ClientTable | None = None,
         start: Callable[[], ModelStart | None] = lambda: None,
@@ -324,7 +324,7 @@ def client_pictures(client: ClientSection, frame: pd.DataFrame, job: HorizontalJ
 def encoded_rows(
     encoder: PartyEncoder,
     frame: pd.DataFrame,
-    labels: Labels | Classes | Numbers,
+    labels: Labels | Classes | NumericTargets,
     data: DataSection,
     test: Booleans,
     trees: bool,

@@ -39,7 +39,7 @@ from evenhand.jobs.quality import (
     right_decisions,
     run_result,
 )
-from evenhand.jobs.tables import Classes, Labels, Numbers, common_labels, parts_of
+from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, parts_of
 from evenhand.metrics.thresholds import Cut
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import SharedLinear
@@ -77,7 +77,7 @@ class HorizontalTables:
     tables: Mapping[str, ClientTable]
     server_table: ClientTable | None
     side: ServerSide
-    labels: Labels | Classes | Numbers
+    labels: Labels | Classes | NumericTargets
     together: Together[HorizontalTraining]
 
     @property
@@ -201,7 +201,7 @@ def open_horizontal_tables(
 
 
 def _own(
-    table: ClientTable, labels: Labels | Classes | Numbers, given: PartyEncoder | None, job: HorizontalJobFile
+    table: ClientTable, labels: Labels | Classes | NumericTargets, given: PartyEncoder | None, job: HorizontalJobFile
 ) -> Steps[ClientData]:
     """Run a client's steps up to its encoded rows."""
     encoder = given
@@ -340,7 +340,7 @@ def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
 def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array, cut: float) -> dict[str, Any]:
     """Return a client's number of rows, and the model's accuracy or share of deviance explained on them."""
     parts = {"train": ~rows.test, "test": rows.test}
-    if isinstance(labelled.names, Numbers):
+    if isinstance(labelled.names, NumericTargets):
         return {
             name: {"rows": int(inside.sum()), "D2": explained(labelled.some(inside), scores[inside])}
             for name, inside in parts.items()

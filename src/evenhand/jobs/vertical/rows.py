@@ -31,7 +31,7 @@ from evenhand.jobs.quality import QualityRows, check_measurable, measurable
 from evenhand.jobs.tables import (
     Classes,
     Labels,
-    Numbers,
+    NumericTargets,
     common_labels,
     complete_rows,
     hold_out,
@@ -156,7 +156,7 @@ class TableRows:
             self._labels = HeldLabels(LabelledRows(held.labels, held.groups, sample_weight=held.sample_weight), key)
         return self._labels
 
-    def _answer_key(self, names: Labels | Classes | Numbers) -> AnswerKey | None:
+    def _answer_key(self, names: Labels | Classes | NumericTargets) -> AnswerKey | None:
         """Return what randomised responses are drawn from: the label's secret file, or in a simulation the job's seed.
 
         Draws are recorded in the party's ledger before any answer leaves.
@@ -292,7 +292,7 @@ def held_labels(table: PartyTable, party: PartySection, test: Booleans, job: Job
     labels = common_labels([values], party.label, job)
     signs = labels.signs(values)
     sensitive = party.grouping.groups(table.known[party.sensitive]) if party.sensitive else None
-    if isinstance(labels, Numbers):
+    if isinstance(labels, NumericTargets):
         check_targets(job.loss, signs[~test])
     elif len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
