@@ -11,7 +11,7 @@ from evenhand.metrics.gaps import METRICS
 from evenhand.report.frontier import LABELS, best_balance
 from evenhand.report.page.answers import PARTS, part_shown
 from evenhand.report.page.markup import Markup, definitions, details, section, table, tag
-from evenhand.report.page.plane import Point, plane_chart
+from evenhand.report.page.plane import PlanePoint, plane_chart
 from evenhand.report.record import RunRecord
 from evenhand.report.verdicts import in_short
 
@@ -54,7 +54,7 @@ def _plane(records: Sequence[RunRecord]) -> Markup:
         if bound is not None:
             asked[record.name] = bound
         accuracy = ranges.get("accuracy")
-        points[record.name] = Point(
+        points[record.name] = PlanePoint(
             quality[gap],
             100 * quality["accuracy"],
             ranges.get(gap),

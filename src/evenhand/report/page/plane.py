@@ -12,7 +12,7 @@ from evenhand.report.page.markup import Markup, tag, void
 _LETTER, _LINE, _LONGEST = 7.5, 17, 16
 
 
-class Point(NamedTuple):
+class PlanePoint(NamedTuple):
     """A point with the low and the high end of its intervals; None where there is none."""
 
     x: float
@@ -23,7 +23,7 @@ class Point(NamedTuple):
 
 def plane_chart(
     title: str,
-    points: Mapping[str, Point],
+    points: Mapping[str, PlanePoint],
     *,
     x_label: str,
     y_label: str,
