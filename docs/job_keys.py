@@ -61,6 +61,7 @@ CONSTRAINT_KEYS = {
         '"error"',
     ),
     "temperature": ("Temperature of the sigmoid that approximates a rate.", "0.2"),
+    "of_class": ("With more than two labels: the one whose rates are bounded. None bounds those of all.", '"walk"'),
     "cross": ("Whether combinations of several sensitive attributes are groups too.", "true"),
     "confidence": ("Confidence with which the bound holds for new people; `subspace` and `sqp`.", "0.95"),
 }
@@ -201,6 +202,8 @@ def _constraints() -> list[str]:
         note = "; `positive` for `demographic-parity`" if name == "measure" else ""
         default = '`"loss"`' + note if name == "measure" else defaults
         lines.append(_row(f"`{name}`", meaning, default, f"`{name} = {example}`"))
+    # A job fills these in.
+    known.pop("classes")
     assert not known, f"constraint keys without a description: {', '.join(known)}"
     return lines
 

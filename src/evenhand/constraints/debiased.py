@@ -99,8 +99,8 @@ class DebiasedPoint(Point):
     def curvature(self, multipliers: Array, some: Rows = ALL) -> Array:
         return self._positive.curvature(multipliers, some) + self._negative.curvature(multipliers, some)
 
-    def loss_curvature(self) -> Array:
-        return self._positive.loss_curvature() + self._negative.loss_curvature()
+    def loss_curvature(self, some: Rows = ALL) -> Array:
+        return self._positive.loss_curvature(some) + self._negative.loss_curvature(some)
 
     def jacobian(self, sums: TiltedSums, width: int) -> Array:
         return self._positive.jacobian(sums, width) + self._negative.jacobian(sums, width)

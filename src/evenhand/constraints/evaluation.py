@@ -2,8 +2,10 @@
 
     f(z) = Σ_i o_i l(z_i, y_i),      c_r(z) = Σ_i a_ri φ_r(z_i, y_i)
 
-over rows of data i. Every solver uses this evaluator: the Lagrangian of vertical training and the
-programs of linear clients (`evenhand.programs.slices`).
+over rows of data i. With several classes, scores are an array (classes, n).
+
+Every solver uses this evaluator: the Lagrangian of vertical training and the programs of linear clients
+(`evenhand.programs.slices`).
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class SliceEvaluator:
 
     def losses(self, scores: Array, some: Rows = ALL) -> Array:
         """Return what each of these rows of data adds to the mean loss."""
-        return self.shared(self.loss.value(scores[some], self.labels[some]), some)
+        return self.shared(self.loss.value(scores[..., some], self.labels[some]), some)
 
 
 class EvaluatedScores:
@@ -141,12 +143,12 @@ class EvaluatedScores:
         for measure, rows in of.slices.measures.items():
             if net[rows].any():
                 is_loss = measure.name == "loss"
-                own = of_loss if is_loss else measure.curvature(of.loss, self.scores[some], of.labels[some])
+                own = of_loss if is_loss else measure.curvature(of.loss, self.scores[..., some], of.labels[some])
                 found += of.slices.tilt(net, measure, some) * own
         return found
 
     def _loss_curvature(self, some: Rows = ALL) -> Array:
-        return self.evaluator.loss.curvature(self.scores[some], self.evaluator.labels[some])
+        return self.evaluator.loss.curvature(self.scores[..., some], self.evaluator.labels[some])
 
 
 TiltedSums: TypeAlias = Callable[[Array, Integers, Array], Array]
@@ -227,9 +229,9 @@ class Point(EvaluatedScores):
             found[indices] = sums(rows.of_measure(measure), rows.stratum, rows.weighted(self.slope(measure)))
         return found
 
-    def loss_curvature(self) -> Array:
+    def loss_curvature(self, some: Rows = ALL) -> Array:
         """Return the part of ∂²f/∂z² that the mean loss has."""
-        return self.lagrangian.shared(self._loss_curvature())
+        return self.lagrangian.shared(self._loss_curvature(some), some)
 
     def curvature(self, multipliers: Array, some: Rows = ALL) -> Array:
         """Return ∂²f/∂z² of some rows of data; it is negative where the tilt outweighs the row's own loss."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, ClassVar, TypeAlias
 
@@ -19,7 +19,9 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError, InputError
-from evenhand.printing import is_number, quoted
+from evenhand.printing import is_number, listed, quoted
+
+Label: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,12 @@ class Constraint(ABC):
     def inequalities(self, groups: Groups) -> list[Inequality]:
         """Return the rows of this constraint when the sensitive attributes take these values."""
 
+    def among(self, classes: tuple[Label, ...]) -> Constraint:
+        """Return the constraint for labels of these classes; none means labels of ±1."""
+        if classes:
+            raise ConstraintError(f"constraint {self.kind} is for two labels, but there are {len(classes)} classes")
+        return self
+
 
 def _check_bound(name: str, value: float, measure: MeasureName) -> None:
     if not (is_number(value) and value >= 0):
@@ -64,8 +72,56 @@ def _check_level(confidence: float | None) -> None:
         raise ConstraintError(f"confidence is {quoted(confidence)}; give a number between 0 and 1, such as 0.95")
 
 
+class _OfClasses(Constraint):
+    """A constraint that bounds the rates of every class, or of one, where there are more than two labels.
+
+    Attributes
+    ----------
+    of_class
+        The label of that class; None is every class.
+    classes
+        All labels in order; a job fills them in.
+    """
+
+    of_class: Label | None
+    classes: tuple[Label, ...]
+
+    def _check_classes(self) -> None:
+        if self.of_class is not None and not isinstance(self.of_class, (str, int, float, np.generic)):
+            raise ConstraintError(f"of_class is {quoted(self.of_class)}; give one of the labels")
+        if not isinstance(self.classes, (tuple, list)) or len(self.classes) == 1:
+            raise ConstraintError(f"classes is {quoted(self.classes)}; leave it out, since a job fills it in")
+        # JSON has lists in place of tuples.
+        object.__setattr__(self, "classes", tuple(self.classes))
+
+    def among(self, classes: tuple[Label, ...]) -> Constraint:
+        if not classes and self.of_class is not None:
+            raise ConstraintError(
+                f"{self.kind}: of_class is {quoted(self.of_class)}, but there are two labels; of_class is for more"
+            )
+        if self.of_class is not None and _place(self.of_class, classes) is None:
+            raise ConstraintError(
+                f"{self.kind}: of_class is {quoted(self.of_class)}, which is none of the labels ({listed(classes)})"
+            )
+        return replace(self, **{"classes": classes})
+
+    @property
+    def _counted(self) -> tuple[int, ...]:
+        """Indices of the classes whose rates are bounded."""
+        place = None if self.of_class is None else _place(self.of_class, self.classes)
+        return tuple(range(len(self.classes))) if place is None else (place,)
+
+
+def _place(wanted: Label, classes: Sequence[Label]) -> int | None:
+    """Return the index of a class; text equals text only."""
+    same = (
+        place for place, one in enumerate(classes) if one == wanted and isinstance(one, str) == isinstance(wanted, str)
+    )
+    return next(same, None)
+
+
 @dataclass(frozen=True)
-class _Parity(Constraint):
+class _Parity(_OfClasses):
     """Slice means of any two groups differ by at most epsilon, for each label in `labels`.
 
     Attributes are compared one at a time; with `cross`, combinations of their groups (sex × race) are compared as well.
@@ -80,6 +136,8 @@ class _Parity(Constraint):
     temperature: float = 0.5
     cross: bool = False
     confidence: float | None = None
+    of_class: Label | None = None
+    classes: tuple[Label, ...] = field(default=(), repr=False)
 
     @property
     def crosses(self) -> bool:
@@ -90,21 +148,41 @@ class _Parity(Constraint):
         return self.confidence
 
     def __post_init__(self) -> None:
+        self._check_classes()
         Measure(self.measure, self.temperature)
         _check_bound("epsilon", self.epsilon, self.measure)
         _check_level(self.confidence)
         _check_cross(self.cross)
 
-    def inequalities(self, groups: Groups) -> list[Inequality]:
+    def _means(self) -> list[tuple[int | None, str, Measure]]:
+        """Return what is compared: the label of the rows, the name of its class, and the measure."""
         measure = Measure(self.measure, self.temperature)
+        if not self.classes:
+            return [(label, "", measure) for label in self.labels]
+        by_label, rates = self.labels != (None,), self.measure == "positive"
+        if not by_label and not rates:
+            if self.of_class is not None:
+                raise ConstraintError(
+                    f"{self.kind} with measure {self.measure!r} compares rows of all classes; remove of_class, or "
+                    "choose measure 'positive'"
+                )
+            return [(None, "", measure)]
+        found: list[tuple[int | None, str, Measure]] = []
+        for place in self._counted:
+            name = str(self.classes[place])
+            of_class = replace(measure, of_class=place, class_name=name) if rates else measure
+            found.append((place, name, of_class) if by_label else (None, "", of_class))
+        return found
+
+    def inequalities(self, groups: Groups) -> list[Inequality]:
         return [
             Inequality(
-                ((1.0, Slice(label, attribute, a)), (-1.0, Slice(label, attribute, b))),
+                ((1.0, Slice(label, attribute, a, name)), (-1.0, Slice(label, attribute, b, name))),
                 -self.epsilon,
                 self.epsilon,
                 measure,
             )
-            for label in self.labels
+            for label, name, measure in self._means()
             for attribute, values in groups.items()
             for a, b in combinations(values, 2)
         ]
@@ -112,15 +190,29 @@ class _Parity(Constraint):
 
 @dataclass(frozen=True)
 class EqualOpportunity(_Parity):
-    """Groups differ by at most epsilon among the positives: the papers' DEO ≤ ε with measure ``"loss"``."""
+    """Groups differ by at most epsilon among the positives: the papers' DEO ≤ ε with measure ``"loss"``.
+
+    With more than two labels, `of_class` names the label that takes the place of the positive one.
+    """
 
     kind: ClassVar[str] = "equal-opportunity"
     labels: ClassVar[tuple[int | None, ...]] = (1,)
 
+    def among(self, classes: tuple[Label, ...]) -> Constraint:
+        if classes and self.of_class is None:
+            raise ConstraintError(
+                f"{self.kind} compares groups among the rows of one label, and there are {len(classes)} labels "
+                f"({listed(classes)}); name one in of_class, or choose equalized-odds for all of them"
+            )
+        return super().among(classes)
+
 
 @dataclass(frozen=True)
 class EqualizedOdds(_Parity):
-    """Groups differ by at most epsilon among the positives and among the negatives."""
+    """Groups differ by at most epsilon among the positives and among the negatives.
+
+    With more than two labels they do so among the rows of each label, or of `of_class`.
+    """
 
     kind: ClassVar[str] = "equalized-odds"
     labels: ClassVar[tuple[int | None, ...]] = (1, -1)
@@ -136,7 +228,10 @@ class LossParity(_Parity):
 
 @dataclass(frozen=True)
 class DemographicParity(_Parity):
-    """Groups' (smooth) selection rates differ by at most epsilon."""
+    """Groups' (smooth) selection rates differ by at most epsilon.
+
+    With more than two labels, these are the rates at which each label is predicted, or at which `of_class` is.
+    """
 
     kind: ClassVar[str] = "demographic-parity"
     labels: ClassVar[tuple[int | None, ...]] = (None,)
@@ -152,7 +247,6 @@ class GroupAgainstOverall(_Parity):
     labels: ClassVar[tuple[int | None, ...]] = (None,)
 
     def inequalities(self, groups: Groups) -> list[Inequality]:
-        measure = Measure(self.measure, self.temperature)
         return [
             Inequality(
                 ((1.0, Slice()), (-1.0, Slice(None, attribute, value))),
@@ -160,6 +254,7 @@ class GroupAgainstOverall(_Parity):
                 self.epsilon,
                 measure,
             )
+            for _, _, measure in self._means()
             for attribute, values in groups.items()
             for value in values
         ]
@@ -215,8 +310,8 @@ class BoundedGroupLoss(Constraint):
 
 
 @dataclass(frozen=True)
-class NeymanPearson(Constraint):
-    """The mean over one class is at most `limit`.
+class NeymanPearson(_OfClasses):
+    """The mean over one class is at most `limit`: over `label`, or over `of_class` of more than two labels.
 
     The objective stays the mean loss over both classes. With one inequality over all rows that is active, the bounded
     class adds a constant, and the minimiser is that of the other class's loss. With an inequality at each client, or
@@ -232,12 +327,15 @@ class NeymanPearson(Constraint):
     measure: MeasureName = "loss"
     temperature: float = 0.5
     confidence: float | None = None
+    of_class: Label | None = None
+    classes: tuple[Label, ...] = field(default=(), repr=False)
 
     @property
     def level(self) -> float | None:
         return self.confidence
 
     def __post_init__(self) -> None:
+        self._check_classes()
         Measure(self.measure, self.temperature)
         _check_bound("limit", self.limit, self.measure)
         _check_level(self.confidence)
@@ -246,7 +344,21 @@ class NeymanPearson(Constraint):
 
     def inequalities(self, groups: Groups) -> list[Inequality]:
         measure = Measure(self.measure, self.temperature)
-        return [Inequality(((1.0, Slice(self.label)),), -np.inf, self.limit, measure)]
+        if not self.classes:
+            return [Inequality(((1.0, Slice(self.label)),), -np.inf, self.limit, measure)]
+        found = []
+        for place in self._counted:
+            name = str(self.classes[place])
+            own = replace(measure, of_class=place, class_name=name) if self.measure == "positive" else measure
+            found.append(Inequality(((1.0, Slice(place, class_name=name)),), -np.inf, self.limit, own))
+        return found
+
+    def among(self, classes: tuple[Label, ...]) -> Constraint:
+        if classes and self.of_class is None:
+            raise ConstraintError(
+                f"{self.kind} bounds one label, and there are {len(classes)} ({listed(classes)}); name it in of_class"
+            )
+        return super().among(classes)
 
 
 Constraints: TypeAlias = Constraint | Iterable[Constraint] | None

@@ -3,16 +3,19 @@
 A loss is a function of the score z and the label y, applied elementwise; it knows no features, slices or
 parties. Labels of the logistic loss are ±1, those of all others numbers. `log_link.py` has the losses of counts and
 amounts, `families.py` lists all losses by name.
+
+The softmax loss takes a score for each class and row, as an array (classes, n), and labels 0, 1, ..., classes − 1. Its
+derivatives have the shape of the scores, its curvature is (classes, classes, n).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.errors import ConstraintError
@@ -137,6 +140,61 @@ class Squared:
         return scores, np.ones_like(scores), np.zeros_like(scores)
 
 
+class Softmax:
+    """l(z, y) = log Σ_k exp(z_k) − z_y, the multinomial logistic loss of a score for each class."""
+
+    name = "softmax"
+    classifies = True
+    derivative_bound = 1.0
+    curvature_bound = 0.25
+    """Of each class by itself; the curvature over all classes of a row is at most 1/2."""
+    tells_curvature = True
+
+    def value(self, scores: Array, labels: Array) -> Array:
+        largest = scores.max(axis=0)
+        found: Array = np.log(np.exp(scores - largest).sum(axis=0)) + largest - chosen(scores, labels)
+        return found
+
+    def derivative(self, scores: Array, labels: Array) -> Array:
+        shares: Array = softmax(scores, axis=0)
+        shares[labels.astype(np.int64), np.arange(len(labels))] -= 1.0
+        return shares
+
+    def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]:
+        return self.value(scores, labels), self.derivative(scores, labels)
+
+    def curvature(self, scores: Array, labels: Array) -> Array:
+        return spread(softmax(scores, axis=0))
+
+    def curvature_by_derivative(self, derivative: Array) -> Array:
+        """Return p_k(1 − p_k), each class by itself."""
+        size: Array = np.minimum(np.abs(derivative), 1.0)
+        return size * (1.0 - size)
+
+    def expected_curvature(self, scores: Array) -> Array:
+        return spread(softmax(scores, axis=0))
+
+    def mean(self, scores: Array) -> tuple[Array, Array, Array]:
+        raise ConstraintError("the mean of a class is not a number; bound rates of classes instead")
+
+
+def chosen(values: Array, labels: Array | Integers) -> Array:
+    """Return each row's entry at its label, from values (classes, n)."""
+    found: Array = values[labels.astype(np.int64), np.arange(values.shape[1])]
+    return found
+
+
+def spread(shares: Array) -> Array:
+    """Return diag(p) − ppᵀ of each row, (classes, classes, n)."""
+    found = -shares[:, None] * shares
+    every = np.arange(len(shares))
+    found[every, every] += shares
+    return found
+
+
+SOFTMAX: Final[Loss] = Softmax()
+
+
 MeasureName = Literal["loss", "error", "positive", "prediction"]
 MEASURES: tuple[MeasureName, ...] = ("loss", "error", "positive", "prediction")
 
@@ -149,18 +207,23 @@ class Measure:
     ----------
     name
         ``"loss"``: the training loss itself. ``"error"``: σ(−y (z − t) / T), a smooth error rate.
-        ``"positive"``: σ((z − t) / T), a smooth selection rate. ``"prediction"``: the predicted mean itself, such as
-        exp(z) for counts.
+        ``"positive"``: σ((z − t) / T), a smooth selection rate. With a score for each class, both are of the
+        probabilities p = softmax(z / T): 1 − p_y, and p_c for the class `of_class`. ``"prediction"``: the predicted
+        mean itself, such as exp(z) for counts.
     temperature
         T, of rates only. Sharper (smaller T) is nearer to the exact rate, but no better on unseen rows and
         harder to optimise: `benchmarks/temperature.py` compares.
     cut
         t, the score above which a row is decided positive, for rates only.
+    of_class
+        c, for ``"positive"`` with a score for each class: the rate at which c has the highest score.
     """
 
     name: MeasureName
     temperature: float = 0.5
     cut: float = 0.0
+    of_class: int | None = None
+    class_name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.name not in MEASURES:
@@ -185,6 +248,8 @@ class Measure:
             return loss.value_and_derivative(scores, labels)
         if self.name == "prediction":
             return loss.mean(scores)[:2]
+        if scores.ndim == 2:
+            return self._of_classes(scores, labels)
         direction = self._direction(labels)
         rate: Array = expit(direction * self._margin(scores) / self.temperature)
         return rate, rate * (1.0 - rate) * direction / self.temperature
@@ -194,11 +259,38 @@ class Measure:
             return loss.curvature(scores, labels)
         if self.name == "prediction":
             return loss.mean(scores)[2]
+        if scores.ndim == 2:
+            return self._curvature_of_classes(scores, labels)
         rate: Array = expit(self._direction(labels) * self._margin(scores) / self.temperature)
         return rate * (1.0 - rate) * (1.0 - 2.0 * rate) / self.temperature**2
 
+    def _shares(self, scores: Array, labels: Array) -> tuple[Array, Array, Array]:
+        """Return softmax(z / T), its entry at the counted class of each row, and e_class − softmax(z / T)."""
+        shares: Array = softmax(scores / self.temperature, axis=0)
+        counted = labels if self.name == "error" else np.full(len(labels), self.of_class, dtype=np.int64)
+        away = -shares
+        away[counted.astype(np.int64), np.arange(len(labels))] += 1.0
+        return shares, chosen(shares, counted), away
+
+    def _of_classes(self, scores: Array, labels: Array) -> tuple[Array, Array]:
+        _, rate, away = self._shares(scores, labels)
+        slope = rate * away / self.temperature
+        return (1.0 - rate, -slope) if self.name == "error" else (rate, slope)
+
+    def _curvature_of_classes(self, scores: Array, labels: Array) -> Array:
+        shares, rate, away = self._shares(scores, labels)
+        found: Array = rate * (away[:, None] * away - spread(shares)) / self.temperature**2
+        return -found if self.name == "error" else found
+
     def exact(self, scores: Array, labels: Array) -> Booleans:
-        """Return the indicator that the reported rate averages: of an error, or of a positive decision (z > t)."""
+        """Return the indicator that the reported rate averages: of an error, or of a positive decision (z > t).
+
+        With a score for each class, the decision is the class with the highest one.
+        """
+        if scores.ndim == 2:
+            decided = scores.argmax(axis=0)
+            found: Booleans = decided == self.of_class if self.name == "positive" else decided != labels
+            return found
         positive: Booleans = scores > self.cut
         return positive if self.name == "positive" else positive != (labels > 0)
 

@@ -9,7 +9,7 @@ Bounds are `lower ≤ value ≤ upper`, one pair for each constraint row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -146,14 +146,19 @@ _MEANS: Final[dict[str, dict[int | None, str]]] = {
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows with a given label (±1, None for either) and, if an attribute is named, a given group."""
+    """Rows with a given label (None for any) and, if an attribute is named, a given group.
+
+    Labels are ±1, or class indices, and `class_name` then says which class.
+    """
 
     label: int | None = None
     attribute: str | None = None
     group: Hashable = None
+    class_name: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        who = {1: "positives", -1: "negatives"}.get(self.label or 0, f"class {self.label}")
+        named = f"class {self.class_name or self.label}"
+        who = named if self.class_name else {1: "positives", -1: "negatives"}.get(self.label or 0, named)
         if self.attribute is None:
             return "all rows" if self.label is None else who
         group = f"{self.attribute} = {self.group}"
@@ -161,7 +166,7 @@ class Slice:
 
     @property
     def formula(self) -> str:
-        parts = [] if self.label is None else [f"y={self.label:+d}"]
+        parts = [] if self.label is None else [f"y={self.class_name or format(self.label, '+d')}"]
         if self.attribute is not None:
             parts.append(f"{self.attribute}={self.group}")
         return " & ".join(parts) or "all"
@@ -199,7 +204,7 @@ class Inequality:
         plain = len(self.terms) == 1 or (len(self.terms) == 2 and len(named) == 1)
         if not plain or len(labels) != 1 or [a for a, _ in self.terms] not in ([1.0], [1.0, -1.0]):
             return self.formula
-        mean = _MEANS[self.measure.name].get(labels.pop())
+        mean = self._mean(labels.pop())
         if mean is None:
             return self.formula
         if not named:
@@ -207,11 +212,21 @@ class Inequality:
         compared = " vs. ".join("everyone" if part.attribute is None else str(part.group) for _, part in self.terms)
         return f"{mean}, {compared} ({named.pop()})"
 
+    def _mean(self, label: int | None) -> str | None:
+        """Return what the mean of the measure over rows with this label is called."""
+        one = self.terms[0][1].class_name
+        if self.measure.class_name:
+            rate = f"rate of predicted {self.measure.class_name}"
+            return f"{rate} among class {one}" if one else rate
+        of_all = _MEANS[self.measure.name].get(None if one else label)
+        return f"{of_all} among class {one}" if one else of_all
+
     @property
     def formula(self) -> str:
         """The combination of means that is bounded: error(y=+1 & age=60+) − error(y=+1 & age=under 30)."""
         signs = {1.0: "+", -1.0: "−"}
-        text = " ".join(f"{signs.get(a, f'{a:+g}·')} {self.measure.name}({s.formula})" for a, s in self.terms)
+        name = f"predicted {self.measure.class_name}" if self.measure.class_name else self.measure.name
+        text = " ".join(f"{signs.get(a, f'{a:+g}·')} {name}({s.formula})" for a, s in self.terms)
         return text.removeprefix("+ ")
 
 

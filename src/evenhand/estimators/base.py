@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arrays import Array
 from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.families import POWER, LossName
-from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.kinds import Constraints, Label, as_list
 from evenhand.constraints.slices import Inequality
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
@@ -46,7 +46,7 @@ RoleName = Literal["active", "passive"]
 
 
 class TrainedScores(NamedTuple):
-    """Scores of the training rows, cross-fitted ones if the solver has them, and the inequalities of the run."""
+    """Scores of the training rows, (rows,) or (rows, classes), cross-fitted ones if there are, and the inequalities."""
 
     seen: Array
     unseen: Array | None
@@ -132,7 +132,7 @@ class VerticalEstimator(NestedParameters):
 
         def multipliers() -> Array | None:
             """Return the end of the last fit to start from, if it was on the same columns."""
-            if (last := self._start(rows)) is None:
+            if (last := self._start(job, rows)) is None:
                 return None
             for name, own in rows.items():
                 own.weights = last.weights[name]
@@ -157,7 +157,7 @@ class VerticalEstimator(NestedParameters):
                 audit_input(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
             )
         scores = joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
-        return TrainedScores(scores, run.unseen_scores, terms.inequalities)
+        return TrainedScores(scores.T, run.unseen_scores, terms.inequalities)
 
     def _rows(
         self, job: Job, tables: dict[str, Any], holder: str, beside: Beside, how: How, read: ReadLabels
@@ -194,15 +194,18 @@ class VerticalEstimator(NestedParameters):
             )
         return given if given.is_fitted else given.unfitted(**defaults)
 
-    def _start(self, rows: Mapping[str, FrameRows]) -> Start | None:
+    def _start(self, job: Job, rows: Mapping[str, FrameRows]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):
             return None
-        if (parts := self._linear_parts()) is None or self._job().model != "linear":
+        if (parts := self._linear_parts()) is None or job.model != "linear":
             return None
-        last = {name: weights.size for name, weights in parts.items()}
-        return self.run_.as_start() if last == {name: own.matrix.shape[1] for name, own in rows.items()} else None
+        last = {name: slopes.shape for name, slopes in parts.items()}
+        count = max(1, len(job.classes))
+        return (
+            self.run_.as_start() if last == {one: (count, own.matrix.shape[1]) for one, own in rows.items()} else None
+        )
 
-    def _job(self) -> Job:
+    def _job(self, classes: tuple[Label, ...] = ()) -> Job:
         solver, options = named_solver("vertical", self.solver)
         given = self.encoder.values() if isinstance(self.encoder, Mapping) else [self.encoder]
         if any(isinstance(one, PartyEncoder) and one.rules.monotone for one in given):
@@ -217,18 +220,23 @@ class VerticalEstimator(NestedParameters):
             power=getattr(self, "power", POWER),
             options=options,
             label_privacy=self._label_privacy(),
-            class_weight=self._class_weight(),
+            class_weight=self._class_weight(classes),
+            classes=classes,
             cut=fixed_cut(as_threshold(self.threshold)),
             **protection_of(self.protection),
             **as_model(self.model, "vertical").job_fields,
         )
         return resolve(job, self.tol)
 
-    def _class_weight(self) -> Any:
-        """Return the weights of the negative and the positive class."""
+    def _class_weight(self, classes: tuple[Label, ...]) -> Any:
+        """Return the weights of the negative and the positive class, or of all of more than two."""
         given = self.class_weight
         if not isinstance(given, Mapping):
             return given
+        if classes:
+            if set(given) != set(classes):
+                raise InputError(f"class_weight names {list(given)}, but the labels in y are {list(classes)}")
+            return tuple(given[one] for one in classes)
         positive = getattr(self, "pos_label", None)
         if len(given) != 2 or (positive is not None and positive not in given):
             raise InputError(f"class_weight is {given!r}; give a weight for each of the two labels, or 'balanced'")
@@ -273,7 +281,7 @@ class VerticalEstimator(NestedParameters):
     @property
     def coef_(self) -> Array:
         """Weights of linear parties, in the order of `get_feature_names_out`."""
-        return self._flat_weights()[0]
+        return self._all_weights()[0][0]
 
     @property
     def feature_names_in_(self) -> npt.NDArray[Any]:
@@ -296,33 +304,33 @@ class VerticalEstimator(NestedParameters):
         check_is_fitted(self, "run_")
         if self._linear_parts() is None:
             raise InputError("only linear parties have one weight for each feature")
-        weights = np.ravel(self.coef_)
+        weights = np.atleast_2d(self.coef_).T
         lines = [(party, name) for party in self.models_ for name in self.encoders_[party].feature_names_out]
         index = pd.MultiIndex.from_tuples(lines, names=["party", "feature"])
-        return pd.DataFrame({"weight": weights}, index=index)
+        columns = ["weight"] if weights.shape[1] == 1 else list(getattr(self, "classes_", range(weights.shape[1])))
+        return pd.DataFrame(weights, index=index, columns=columns)
 
     def _linear_parts(self) -> dict[str, Array] | None:
-        """Return each party's weights without the intercept; None unless all parties are linear."""
+        """Return each party's weights (outputs, columns) without intercepts; None unless all parties are linear."""
         linear = self._linear_models()
-        return None if linear is None else {name: one.weights[: one.columns] for name, one in linear.items()}
+        return None if linear is None else {name: one.slopes for name, one in linear.items()}
 
     def _linear_models(self) -> dict[str, LinearModel] | None:
         models = getattr(self, "models_", {})
         linear = {name: model for name, model in models.items() if isinstance(model, LinearModel)}
         return linear if models and len(linear) == len(models) else None
 
-    def _flat_weights(self) -> tuple[Array, float]:
-        """Return all parties' weights in the order of `get_feature_names_out`, and the intercept."""
+    def _all_weights(self) -> tuple[Array, Array]:
+        """Return all parties' weights (outputs, features), ordered as `get_feature_names_out`, and the intercepts."""
         linear, parts = self._linear_models(), self._linear_parts()
         if linear is None or parts is None:
             # An AttributeError, as in scikit-learn.
             raise AttributeError("only a fitted estimator with linear parties has coef_ and intercept_")
-        return np.concatenate(list(parts.values())), sum(
-            float(one.weights[one.columns :].sum()) for one in linear.values()
-        )
+        intercepts = [one.table[:, one.columns :].sum(axis=1) for one in linear.values()]
+        return np.concatenate(list(parts.values()), axis=1), np.sum(intercepts, axis=0)
 
     def _scores(self, X: Tables) -> Array:
-        """Each party scores its own table; the sum is the score."""
+        """Each party scores its own table; the sum is the score, or with more than two classes (rows, classes)."""
         check_is_fitted(self, "run_")
         tables = named_tables(X)
         if away := [name for name in self.models_ if name not in tables]:
@@ -338,4 +346,4 @@ class VerticalEstimator(NestedParameters):
         tables, _, _ = align_rows({name: tables[name] for name in self.models_}, None, None)
         return joint_scores(
             self.models_, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}
-        )
+        ).T

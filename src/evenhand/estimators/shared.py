@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
 from evenhand.constraints.families import LossName, check_targets, find_loss
+from evenhand.constraints.kinds import Label
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, EvenhandWarning, InputError
 from evenhand.jobs.folder import record_in
@@ -153,6 +154,32 @@ def read_classes(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if len(classes) < 2:
         raise DataError(f"y has 1 class ({classes[0]!r}); the classifier can't train when there is only one class")
     return classes
+
+
+def more_classes(y: Any, threshold: Any) -> tuple[npt.NDArray[Any], tuple[Label, ...]]:
+    """Return the classes in `y` and as a job names them, if there are more than two; otherwise nothing.
+
+    Parameters
+    ----------
+    threshold
+        The estimator's, which more than two classes do not have.
+    """
+    nothing: npt.NDArray[Any] = np.empty(0)
+    labels = np.asarray(y).ravel()
+    try:
+        known = labels[~pd.isna(labels)]
+        if len(pd.unique(known)) <= 2:
+            return nothing, ()
+        classes = read_classes(known)
+    except TypeError:
+        # Labels of mixed kinds are refused when they are read.
+        return nothing, ()
+    if threshold != 0.5:
+        raise InputError(
+            f"threshold is {threshold!r}, which is for two labels, and y has {len(classes)} classes: the one with the "
+            "highest probability is predicted"
+        )
+    return classes, tuple(one if isinstance(one, (str, int, float)) else str(one) for one in classes.tolist())
 
 
 def class_codes(labels: npt.NDArray[Any], pos_label: Any) -> tuple[npt.NDArray[Any], Any, Array]:

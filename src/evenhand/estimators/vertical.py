@@ -17,20 +17,19 @@ from evenhand.constraints import Constraints, groups_frame
 from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError, EvenhandWarning, InputError
+from evenhand.errors import EvenhandWarning, InputError
 from evenhand.estimators.base import RoleName, TrainedScores, VerticalEstimator
 from evenhand.estimators.shared import (
     LabelsFromScores,
     MeansFromScores,
     class_codes,
-    read_classes,
+    more_classes,
     read_targets,
     warn_of,
 )
 from evenhand.estimators.tables import Beside, Tables
 from evenhand.jobs.quality import SEARCHES
 from evenhand.metrics.thresholds import Cut, Threshold, as_threshold, fixed_cut
-from evenhand.printing import listed
 from evenhand.protocol.job import RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.registry import check_job
@@ -72,6 +71,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         Seed of the initial weights of neural parties (linear ones start at zero) and of the rows VFB² visits.
     pos_label
         The label that counts as positive (the protected class of equal opportunity); None is the larger of the two.
+        With more than two labels a constraint names one in `of_class`.
     encoder
         How each party encodes its columns: a :class:`~evenhand.data.PartyEncoder`, or one for each party by name, for
         instance ``PartyEncoder(scale=False)``. Each party fits its own on its own training rows; one that is fitted
@@ -111,12 +111,12 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
 
     Attributes
     ----------
-    classes_ : the two labels, sorted.
+    classes_ : the labels, sorted.
     cut_ : the score above which the positive label is predicted, the rule, and the rows it was chosen on
-        (:class:`~evenhand.metrics.Cut`).
+        (:class:`~evenhand.metrics.Cut`); None with more than two labels.
     coef_, intercept_ : weights of linear parties, of shape (1, n_features) in the order of `get_feature_names_out`, and
-        (1,), as in scikit-learn's LogisticRegression. Positive favours ``classes_[1]``. `coefficients` gives each
-        party's weights by name. Trees and networks have neither.
+        (1,), as in scikit-learn's LogisticRegression. Positive favours ``classes_[1]``. With more than two labels they
+        have a row for each. `coefficients` gives each party's weights by name. Trees and networks have neither.
     feature_names_in_ : every party's raw columns, each as ``party__column``.
     models_ : each party's model.
     n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
@@ -152,7 +152,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             matrices; Arrow and polars tables become DataFrames. If tables, `y` and `sensitive_features` have a
             pandas index, it holds the row ids: ids must be the same everywhere, in any order.
         y
-            Labels of any two values.
+            Labels of two values; of more for linear models with ``"subspace"``, which then fits a multinomial model.
         sample_weight
             One weight for each row. It applies to the mean loss and to the means and rates that constraints compare: a
             row of weight 2 counts as the row twice. Weights stay with the label holder. They change neither how parties
@@ -172,7 +172,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge, or the model gives every
             training row the same label.
         """
-        job = self._job()
+        several, named = more_classes(y, self.threshold)
+        job = self._job(named)
         check_job(job, "vertical")
         classes: npt.NDArray[Any] = np.empty(0)
         pos_label: Any = None
@@ -180,8 +181,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
 
         def read(labels: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
             nonlocal classes, pos_label, numbers
-            classes, pos_label, signs = self._signs(labels)
-            if isinstance(self.class_weight, Mapping) and set(self.class_weight) != set(classes.tolist()):
+            classes, pos_label, signs = self._codes(labels, several)
+            if not named and isinstance(self.class_weight, Mapping) and set(self.class_weight) != set(classes.tolist()):
                 raise InputError(f"class_weight names {list(self.class_weight)}, but the labels in y are {classes}")
             numbers = signs
             groups = groups_frame(sensitive, len(signs))
@@ -201,7 +202,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
                 job = job.resolved(cut=cut.score)
         scores = self._train(job, X, beside, ids, read, checkpoints)
         self.classes_, self.pos_label_ = classes, pos_label
-        self.cut_ = self._chosen(threshold, numbers, scores) if cut is None else cut
+        self.cut_ = None if named else self._chosen(threshold, numbers, scores) if cut is None else cut
         decisions = self._decided(self._turned(scores.seen))
         warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds, decisions))
         return self
@@ -216,39 +217,44 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
 
     @property
     def _own_cut(self) -> float:
+        assert self.cut_ is not None
         return float(self._turned(np.asarray(self.cut_.score)))
 
-    def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
-        """Return the two classes, the positive one, and ±1 for each row."""
-        classes = read_classes(labels)
-        if len(classes) > 2:
-            some = listed(classes.tolist(), most=5)
-            raise DataError(
-                f"y has {len(classes)} classes ({some}); Only binary classification is supported. Train a "
-                "OneVsRestClassifier for more than two"
-            )
-        return class_codes(labels, self.pos_label)
+    def _codes(self, labels: npt.NDArray[Any], several: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
+        """Return the classes, the positive one of two, and for each row ±1 or the index of its class.
+
+        Parameters
+        ----------
+        several
+            The classes of all rows, if there are more than two. Some may have no row in all tables.
+        """
+        if not len(several):
+            return class_codes(labels, self.pos_label)
+        class_codes(labels, self.pos_label)
+        return several, None, np.searchsorted(several, labels).astype(np.float64)
 
     @property
     def coef_(self) -> Array:
-        weights, _ = self._flat_weights()
-        return self._turned(weights[None, :])
+        return self._turned(self._all_weights()[0])
 
     @property
     def intercept_(self) -> Array:
-        return self._turned(np.array([self._flat_weights()[1]]))
+        return self._turned(self._all_weights()[1])
 
     def _turned(self, values: Array) -> Array:
         """Return scores or weights in favour of ``classes_[1]`` rather than of the positive label."""
-        return values if self.pos_label_ == self.classes_[1] else -values
+        return values if self.pos_label_ in (None, self.classes_[1]) else -values
 
     def decision_function(self, X: Tables) -> Array:
-        """Return scores; larger ones favour ``classes_[1]``, which `predict` gives above the cut."""
+        """Return scores: larger ones favour ``classes_[1]``, which `predict` gives above the cut.
+
+        With more than two classes there is a column for each, and `predict` gives the one with the largest score.
+        """
         return self._turned(self._scores(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = self.solver == "auto" and self.model == "linear"
         return tags
 
 
@@ -350,7 +356,7 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
 
     @property
     def intercept_(self) -> float:
-        return self._flat_weights()[1]
+        return float(self._all_weights()[1][0])
 
     def _scores_of(self, X: Tables) -> Array:
         return self._scores(X)

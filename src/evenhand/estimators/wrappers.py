@@ -128,7 +128,6 @@ class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  #
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
 

@@ -22,7 +22,9 @@ from evenhand.protocol.state import State
 
 def to_state(model: Scorer) -> State:
     if isinstance(model, LinearModel):
-        return {"model": "linear", "weights": model.weights, "columns": model.columns, "intercept": model.intercept}
+        several = {"outputs": model.outputs} if model.outputs > 1 else {}
+        own: State = {"columns": model.columns, "intercept": model.intercept, **several}
+        return {"model": "linear", "weights": model.weights, **own}
     if isinstance(model, MLPModel):
         return {"model": "mlp", "weights": model.weights, "columns": model.columns, "hidden": list(model.hidden)}
     if isinstance(model, TreesModel):
@@ -56,7 +58,10 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
     no_rows, kind, intercept, hidden = np.zeros((0, columns)), *map(state.get, ("model", "intercept", "hidden"))
     model: LinearModel | MLPModel
     if isinstance(kind, str) and kind == "linear" and isinstance(intercept, bool):
-        model = LinearModel(no_rows, 0.0, intercept=intercept)
+        outputs = state.get("outputs", 1)
+        if not (type(outputs) is int and 0 < outputs <= max(weights.size, 1)):
+            raise RunError(f"the weights file holds weights of {quoted(outputs)} classes")
+        model = LinearModel(no_rows, 0.0, intercept=intercept, outputs=outputs)
     elif isinstance(kind, str) and kind == "mlp" and _are_widths(hidden, weights.size):
         model = MLPModel(no_rows, 0.0, hidden=tuple(state["hidden"]))
     else:

@@ -13,8 +13,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from evenhand.constraints.families import POWER, LossName, find_loss
 from evenhand.constraints.groups import Groups
-from evenhand.constraints.kinds import Constraint
-from evenhand.constraints.losses import Loss
+from evenhand.constraints.kinds import Constraint, Label
+from evenhand.constraints.losses import SOFTMAX, Loss
 from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import InputError
 from evenhand.printing import is_number, is_whole, near
@@ -163,15 +163,22 @@ def check_experimental(name: str, what: str, allowed: bool, how: str) -> None:
         raise InputError(f"{what} is experimental: {EXPERIMENTAL[name]}. To use it all the same, {how}")
 
 
-def _class_weight(given: Any) -> Literal["balanced"] | tuple[float, float] | None:
-    """Return class weights as a pair, negative class first; JSON has lists in place of tuples."""
+def _class_weight(given: Any, count: int) -> Literal["balanced"] | tuple[float, ...] | None:
+    """Return a weight for each class, the negative one of two first; JSON has lists in place of tuples."""
     if given is None or given == "balanced":
         return given
-    if isinstance(given, (list, tuple)) and len(given) == 2 and all(is_number(one) and one > 0 for one in given):
-        return float(given[0]), float(given[1])
-    raise InputError(
-        f"class_weight is {given!r}; give 'balanced', or two positive numbers for the negative and positive class"
-    )
+    if isinstance(given, (list, tuple)) and len(given) == count and all(is_number(one) and one > 0 for one in given):
+        return tuple(float(one) for one in given)
+    each = "two positive numbers for the negative and positive class" if count == 2 else f"{count} positive numbers"
+    raise InputError(f"class_weight is {given!r}; give 'balanced', or {each}")
+
+
+def _classes(given: Any) -> tuple[Label, ...]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(one, (str, int, float)) for one in given):
+        raise InputError(f"classes is {given!r}; give all labels as text or numbers")
+    if len(given) == 1 or len(set(given)) < len(given):
+        raise InputError(f"classes is {given!r}; give each label once, and at least two")
+    return tuple(given)
 
 
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
@@ -230,6 +237,10 @@ class Job:
     class_weight
         How much a row of the negative and of the positive class weighs in the mean loss; ``"balanced"`` gives both
         classes the same total. Constraints and rates count people, and are not weighted. None weighs all rows alike.
+        With `classes` it has a number for each of them.
+    classes
+        The labels in order, where there are more than two: labels of rows are then their places, and a model has a
+        score for each. Empty for labels of ±1.
     """
 
     solver: str = "auto"
@@ -250,7 +261,8 @@ class Job:
     allow_experimental: bool = False
     least_summed: int = 2
     cut: float = 0.0
-    class_weight: Literal["balanced"] | tuple[float, float] | None = None
+    class_weight: Literal["balanced"] | tuple[float, ...] | None = None
+    classes: tuple[Label, ...] = ()
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -283,7 +295,9 @@ class Job:
             raise InputError(f"tol is {self.tol!r}; it must be zero or more")
         if not is_number(self.cut):
             raise InputError(f"cut is {self.cut!r}; it must be a finite number, the score to decide at")
-        object.__setattr__(self, "class_weight", _class_weight(self.class_weight))
+        object.__setattr__(self, "classes", _classes(self.classes))
+        object.__setattr__(self, "class_weight", _class_weight(self.class_weight, max(2, len(self.classes))))
+        object.__setattr__(self, "constraints", tuple(one.among(self.classes) for one in self.constraints))
         if not all(width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
 
@@ -318,8 +332,8 @@ class Job:
 
     @property
     def loss_function(self) -> Loss:
-        """The loss with this name and power."""
-        return find_loss(self.loss, self.power)
+        """The loss with this name and power; with more than two classes the logistic loss is the softmax loss."""
+        return SOFTMAX if self.classes else find_loss(self.loss, self.power)
 
     @property
     def _breakable(self) -> dict[str, str]:

@@ -88,7 +88,8 @@ class Terms:
     @cached_property
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
-        apart = ("constraints", "options", "label_privacy", "weights", "allow_experimental", "cut", "class_weight")
+        apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental", "cut"}
+        apart |= {"class_weight", "classes"}
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked = self.job.label_privacy
         return {
@@ -103,6 +104,7 @@ class Terms:
             **({"allow_experimental": True} if self.job.allow_experimental else {}),
             **({"cut": self.job.cut} if self.job.cut else {}),
             **({} if self.job.class_weight is None else {"class_weight": plain(self.job.class_weight)}),
+            **({"classes": list(self.job.classes)} if self.job.classes else {}),
         }
 
     @property

@@ -179,6 +179,8 @@ def check_job(
         )
     if job.class_weight is not None:
         _check_class_weight(job, split, solver)
+    if job.classes:
+        _check_classes(job, split, solver)
     if split == "vertical":
         _check_vertical(job, solver)
     else:
@@ -194,7 +196,35 @@ def _check_class_weight(job: Job, split: Split, solver: Solver[Any, Any]) -> Non
             "vertical job, or move the threshold instead"
         )
     if job.label_privacy is not None or job.loss != "logistic":
-        raise InputError("class_weight needs the true labels of two classes, without label_privacy; remove one of them")
+        raise InputError("class_weight needs the true labels of classes, without label_privacy; remove one of them")
+
+
+def _check_classes(job: Job, split: Split, solver: Solver[Any, Any]) -> None:
+    """Refuse more than two classes if the solver trains two, and settings that are for two."""
+    if not solver.many_classes:
+        raise DataError(
+            f"there are {len(job.classes)} classes, and solver {solver.name!r} trains two (Only binary classification "
+            f"is supported). Choose {able(split, 'many_classes')}, or train one class against the rest"
+        )
+    if job.loss != "logistic":
+        raise InputError(f"the {job.loss} loss takes numbers, but there are {len(job.classes)} classes")
+    if split == "horizontal":
+        return
+    if job.protection not in ("auto", "none", "masked"):
+        raise InputError(
+            f"protection {job.protection!r} supports two classes, and there are {len(job.classes)}; choose 'masked' or "
+            "'none'"
+        )
+    if job.label_privacy is not None:
+        raise InputError(f"label_privacy supports only two labels, and there are {len(job.classes)}")
+    if job.options.get("monotone"):
+        raise InputError(f"monotone supports only two labels, and there are {len(job.classes)}; remove it")
+    if job.cut:
+        raise InputError(f"there are {len(job.classes)} classes: the highest score decides, so remove the threshold")
+    if any(one.level is not None for one in job.constraints):
+        raise InputError(
+            f"confidence supports only two labels, and there are {len(job.classes)}; remove it from the constraint"
+        )
 
 
 def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:

@@ -4,6 +4,9 @@ Sizes: `rows` is the number of aligned rows n and `constraints` the number of in
 whose derivative does not tell their curvature (Poisson, Tweedie), and zero with others. `bands` is the number
 of parts of a subspace party's direction. `basis` is `bands` plus the number of past steps that the party keeps.
 `classes` is the number of values that a reach can have.
+
+With more than two classes there are as many `outputs`, otherwise one. `scores` is rows × outputs, and `lines` and
+`slopes` are `bands` and `basis` times `outputs`, with all of one class before those of the next.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from evenhand.protocol.messages import Field, Schema, Vocabulary
 INTEGER = Field("i8")
 NUMBER = Field("f8")
 PER_ROW = Field("f8", ("rows",))
+PER_SCORE = Field("f8", ("scores",))
 
 SPECTRUM = Schema(
     "spectrum",
@@ -30,7 +34,7 @@ SCORES = Schema(
     {
         "round": INTEGER,
         "sequence": INTEGER,
-        "scores": PER_ROW,
+        "scores": PER_SCORE,
         "squared_norm": NUMBER,
         "squared_move": NUMBER,
     },
@@ -81,11 +85,12 @@ COMBINED_SCORES = Schema(
 
 DERIVATIVE = Schema(
     "derivative",
-    {"round": INTEGER, "last": INTEGER, "nu": PER_ROW, "curvature": Field("f8", ("curved",))},
+    {"round": INTEGER, "last": INTEGER, "nu": PER_SCORE, "curvature": Field("f8", ("curved",))},
     direction=SERVER_TO_PARTIES,
     reveals=(
         "ν, to every party, from which it computes its direction. As with weighted-derivative, it discloses "
-        "labels and groups to a passive party. It is sent about a dozen times rather than a thousand. With "
+        "labels and groups to a passive party. It is sent about a dozen times rather than a thousand. With more "
+        "than two classes it holds a number for each row and class: the class with the negative one is the label. With "
         "losses of numbers ν_i is the row's weight times prediction minus target (for gamma their ratio minus "
         "one): it tells every target, up to rounding, from the first round on, when all predictions are equal. "
         "With the Poisson and Tweedie losses the expected curvature comes along, which is the prediction of "
@@ -96,7 +101,7 @@ DERIVATIVE = Schema(
 
 OWN_COLUMNS = Schema(
     "own-columns",
-    {"columns": Field("f8", (None, "rows")), "weights": Field("f8", (None,))},
+    {"columns": Field("f8", (None, "rows")), "weights": Field("f8", ("outputs", None))},
     direction=Direction("label holder", "server"),
     reveals=(
         "All columns and weights of the label holder, to the server at its side: nothing leaves the "
@@ -109,9 +114,9 @@ DIRECTION = Schema(
     "direction",
     {
         "round": INTEGER,
-        "scores": Field("f8", ("bands", "rows")),
-        "gram": Field("f8", ("basis", "basis")),
-        "linear": Field("f8", ("basis",)),
+        "scores": Field("f8", ("lines", "rows")),
+        "gram": Field("f8", ("slopes", "basis")),
+        "linear": Field("f8", ("slopes",)),
         "squared_norm": NUMBER,
         "squared_gradient": NUMBER,
         "decrement": NUMBER,
@@ -156,8 +161,8 @@ COEFFICIENTS = Schema(
         "round": INTEGER,
         "last": INTEGER,
         "keep": INTEGER,
-        "coefficients": Field("f8", ("basis",)),
-        "intercept": NUMBER,
+        "coefficients": Field("f8", ("slopes",)),
+        "intercept": Field("f8", ("outputs",)),
     },
     direction=SERVER_TO_PARTIES,
     reveals=(

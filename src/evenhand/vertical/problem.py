@@ -118,13 +118,13 @@ def class_shares(job: Job, labels: Array, sample_weight: Array | None) -> Array 
     if job.class_weight is None:
         return None
     people = np.ones(len(labels)) if sample_weight is None else sample_weight
-    positive = labels > 0
+    classes = labels.astype(np.int64) if job.classes else (labels > 0).astype(np.int64)
     if job.class_weight == "balanced":
-        totals = float(people[~positive].sum()), float(people[positive].sum())
-        of_class = tuple(1.0 / total if total > 0 else 0.0 for total in totals)
+        totals = np.bincount(classes, weights=people, minlength=max(2, len(job.classes)))
+        of_class = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0)
     else:
-        of_class = job.class_weight
-    weights = people * np.where(positive, of_class[1], of_class[0])
+        of_class = np.array(job.class_weight)
+    weights = people * of_class[classes]
     return np.asarray(weights / weights.sum())
 
 
@@ -164,7 +164,7 @@ def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
         seed = int(np.random.SeedSequence([job.seed, terms.names.index(name)]).generate_state(1)[0])
         model = MLPModel(own.matrix, terms.regulariser, job.hidden, seed)
     else:
-        model = LinearModel(own.matrix, terms.regulariser, has_intercept(terms, name))
+        model = LinearModel(own.matrix, terms.regulariser, has_intercept(terms, name), outputs(terms))
     if own.weights is not None:
         if not terms.warm:
             raise InputError(
@@ -209,10 +209,17 @@ MOST_NARROW_ROUNDS: Final = 3
 """Maximum number of rounds with narrow derivatives that a party answers in a run."""
 
 
+def outputs(terms: VerticalTerms) -> int:
+    """Return how many scores a row has: one for two labels, otherwise one for each class."""
+    return max(1, len(terms.job.classes))
+
+
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:
     """Return the sizes of arrays that every role of a run knows."""
+    count = outputs(terms)
     curved = 0 if terms.job.loss_function.tells_curvature else terms.n_rows
-    return {"rows": terms.n_rows, "constraints": len(terms.inequalities), "curved": curved}
+    sizes = {"rows": terms.n_rows, "constraints": len(terms.inequalities), "curved": curved}
+    return sizes | {"outputs": count, "scores": count * terms.n_rows}
 
 
 def narrowness(nu: Array) -> tuple[float, int]:
@@ -296,6 +303,10 @@ class Party(Follower):
                 f"answer would describe its columns in those rows; {self.name} ends the run"
             )
 
+    def by_output(self, values: Array) -> Array:
+        """Return values of all scores, (n,), or (classes, n) with more than two classes."""
+        return values.reshape(-1, self.terms.n_rows) if self.terms.job.classes else values
+
     @property
     def trained(self) -> Scorer:
         """What the party has of its model at the end."""
@@ -335,8 +346,9 @@ class GradientParty(Party):
 
     def gradient_told(self, message: Message) -> Array:
         """Return the gradient from the ν of a message, unless this ν probes single rows."""
-        self.check_derivatives(message["nu"])
-        return self.gradient(message["nu"])
+        nu = self.by_output(message["nu"])
+        self.check_derivatives(nu)
+        return self.gradient(nu)
 
     def gradient_norm(self, gradient: Array) -> Message:
         """Return the party's part of the certificate. The party is then done unless the server asks again."""

@@ -38,11 +38,11 @@ class Columns(Protocol):
         ...
 
     def add_gram(self, onto: Array, weights: Array) -> Array:
-        """Return `onto` + Cᵀ diag(w) C, for w ≥ 0."""
+        """Return `onto` + Cᵀ diag(w) C, for w ≥ 0; `ClassColumns` take matrices w between a row's scores."""
         ...
 
     def whitened_gram(self, root: Array, weights: Array) -> Array:
-        """Return rootᵀ Cᵀ diag(w) C root, for w ≥ 0."""
+        """Return rootᵀ Cᵀ diag(w) C root, for the same w."""
         ...
 
 
@@ -95,6 +95,13 @@ class DenseColumns:
             part = slice(start, start + size)
             yield part, self._basis[:, part]
 
+    def cross(self, other: DenseColumns, weights: Array) -> Array:
+        """Return Aᵀ diag(w) B of these columns A and others B, for any w."""
+        total = np.zeros((self.width, other.width))
+        for (part, basis), (_, others) in zip(self._parts(1 << 16), other._parts(1 << 16), strict=True):
+            total += (basis * weights[part]) @ others.T
+        return total
+
 
 class ListedColumns(DenseColumns):
     """Columns anywhere in memory, in either precision, without a copy."""
@@ -122,6 +129,56 @@ class ListedColumns(DenseColumns):
         for start in range(0, len(self._list[0]), size):
             part = slice(start, start + size)
             yield part, np.array([column[part] for column in self._list], dtype=np.float64)
+
+
+class ClassColumns:
+    """Columns where each row has a score for each class: a column changes the scores of one class.
+
+    Scores and other values of rows are (classes, n), and curvature is (classes, classes, n).
+
+    Parameters
+    ----------
+    of_class
+        The columns of each class.
+    places
+        Where the coefficients of each class are among all coefficients.
+    """
+
+    def __init__(self, of_class: Sequence[DenseColumns], places: Sequence[Integers]) -> None:
+        self._of_class, self._places = of_class, places
+        self.width = sum(one.width for one in of_class)
+
+    def some(self, rows: Integers) -> ClassColumns:
+        return ClassColumns([one.some(rows) for one in self._of_class], self._places)
+
+    def scores(self, coefficients: Array) -> Array:
+        pairs = zip(self._of_class, self._places, strict=True)
+        return np.array([one.scores(coefficients[places]) for one, places in pairs])
+
+    def sums(self, values: Array) -> Array:
+        sums = np.zeros(self.width)
+        for one, places, own in zip(self._of_class, self._places, values, strict=True):
+            sums[places] = one.sums(own)
+        return sums
+
+    def tilted_sums(self, weights: Array, stratum: Integers, values: Array) -> Array:
+        sums = np.zeros((len(weights), self.width))
+        for one, places, own in zip(self._of_class, self._places, values, strict=True):
+            sums[:, places] = one.tilted_sums(weights, stratum, own)
+        return sums
+
+    def add_gram(self, onto: Array, weights: Array) -> Array:
+        gram = onto.copy()
+        for first, (one, places) in enumerate(zip(self._of_class, self._places, strict=True)):
+            for second in range(first + 1):
+                found = one.cross(self._of_class[second], weights[first, second])
+                gram[np.ix_(places, self._places[second])] += found
+                if second < first:
+                    gram[np.ix_(self._places[second], places)] += found.T
+        return gram
+
+    def whitened_gram(self, root: Array, weights: Array) -> Array:
+        return root.T @ self.add_gram(np.zeros_like(root), weights) @ root
 
 
 FOR_EACH_COLUMN = 200

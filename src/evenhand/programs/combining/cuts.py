@@ -75,7 +75,7 @@ def cut_models(found: ReducedSolution, columns: Columns, norms: Quadratic, shift
     counts of rows.
     """
     lagrangian, scores = found.point.lagrangian, found.point.scores
-    if isinstance(lagrangian, DebiasedLagrangian):
+    if isinstance(lagrangian, DebiasedLagrangian) or scores.ndim == 2:
         return []
     rows = lagrangian.constraints
     unbounded = BoundConstraints((), rows.stratum, rows.weights[:0], rows.sample_weight)

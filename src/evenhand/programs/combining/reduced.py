@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
-from evenhand.arrays import ALL, Array, Booleans
+from evenhand.arrays import ALL, Array, Booleans, Rows
 from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.errors import DivergenceError
 from evenhand.programs.combining.columns import Columns, DenseColumns, SampledColumns
@@ -286,11 +286,8 @@ class _Search:
     def inverse_root(self, point: Point, multipliers: Array) -> Array:
         """W with W Wᵀ = H⁻¹ for the convexified Hessian H of the Lagrangian."""
         columns, rows, stands_for = self.sample or SampledColumns(self.columns, ALL, 1.0)
-        weights = point.curvature(multipliers, rows) * stands_for
-        # Saturated scores have no curvature left; the floor keeps Newton steps finite.
-        bound = self.lagrangian.loss.curvature_bound / len(point.scores)
-        floor = 1e-7 * (bound if np.isfinite(bound) else float(np.abs(weights).mean()))
-        positive = columns.add_gram(self.regulariser.gram, np.maximum(weights, floor))
+        convex, concave = self._curvature(point, multipliers, rows, stands_for)
+        positive = columns.add_gram(self.regulariser.gram, convex)
         if not np.isfinite(positive).all():
             raise DivergenceError("scores or columns of a subspace round are not finite; check the parties' columns")
         size = np.sqrt(positive.diagonal())
@@ -302,10 +299,25 @@ class _Search:
             factor, failed = lapack.dpotrf(positive, lower=1)
             ridge *= 100.0
         root: Array = solve_triangular(factor, np.diag(units), lower=True).T
-        if (weights < 0.0).any():
-            values, vectors = eigh(columns.whitened_gram(root, np.maximum(-weights, 0.0)))
+        if concave.any():
+            values, vectors = eigh(columns.whitened_gram(root, concave))
             root = root @ (vectors / np.sqrt(np.maximum(1.0 - values, CURVATURE_FLOOR)))
         return root
+
+    def _curvature(
+        self, point: Point, multipliers: Array, rows: Rows, stands_for: Array | float
+    ) -> tuple[Array, Array]:
+        """Return a positive semi-definite part of the curvature of these rows, and what to subtract from it."""
+        weights = point.curvature(multipliers, rows) * stands_for
+        # Saturated scores have no curvature left; the floor keeps Newton steps finite.
+        bound = self.lagrangian.loss.curvature_bound / point.scores.shape[-1]
+        floor = 1e-7 * (bound if np.isfinite(bound) else float(np.abs(weights).mean()))
+        if weights.ndim == 1:
+            return np.maximum(weights, floor), np.maximum(-weights, 0.0)
+        convex, every = point.loss_curvature(rows) * stands_for, np.arange(len(weights))
+        concave = convex - weights
+        convex[every, every] += floor
+        return convex, concave
 
     def search(self, now: _Trial, root: Array, found: ElasticStep) -> tuple[_Trial, bool] | None:
         """Return a trial with a lower merit, and whether it took the full step; None if there is none."""

@@ -46,7 +46,7 @@ class MessagePacking:
         for name, field in schema.fields.items():
             if field.dtype == "f8":
                 self._shapes[name] = tuple(sizes[n] if isinstance(n, str) else n or 0 for n in field.shape)
-                if "rows" in field.shape:
+                if {"rows", "scores"} & set(field.shape):
                     self._by_row.add(name)
         self.integers = [name for name, field in schema.fields.items() if field.dtype == "i8" and not field.shape]
         self.raw = "words" in schema.fields

@@ -41,6 +41,7 @@ SOLVER = Solver(
     takes_monotone=True,
     models=("linear",),
     losses=LOSSES,
+    many_classes=True,
     curves=True,
     tol=1e-3,
     protections=("none", "masked", "dealer", "encrypted"),

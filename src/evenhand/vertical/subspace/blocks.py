@@ -21,6 +21,10 @@ from evenhand.programs.combining.elastic import Box
 from evenhand.programs.combining.reduced import independent
 from evenhand.vertical.subspace.signs import box_of, least_gradient, weights_box
 
+MOST_ROUNDED = 1e-9
+"""Steps with a larger relative rounding error are no longer used. Where a party's steps get shorter and shorter, each
+is a difference of longer ones, and the server would round it differently than the party."""
+
 
 def split_step(share: Array, bands: int) -> Array:
     """Split a step into the combinations of directions and past steps that are kept, newest first.
@@ -99,6 +103,7 @@ class DirectionBlock(PartyBlock):
 
     state_fields: ClassVar = {
         "_steps": list[NDArray[np.floating]],
+        "_errors": list[float],
         "_answer": dict[str, NDArray[Any]],
         "reach": Array | None,
     }
@@ -111,6 +116,8 @@ class DirectionBlock(PartyBlock):
         self._bands, self._history, self._least = bands, history, least
         self._kept_as = np.dtype(np.float32 if single else np.float64)
         self._steps: list[Array] = []
+        # Relative rounding errors of the kept steps.
+        self._errors: list[float] = []
         self._room: list[Array] = []
         self._answer: Mapping[str, Array] = {}
 
@@ -137,6 +144,7 @@ class DirectionBlock(PartyBlock):
         gram, linear = self._answer["gram"][: self.width, : self.width], self._answer["linear"][: self.width]
         columns = [*self._answer["scores"], *self._steps]
         used = independent(gram)
+        used[self._bands :] &= np.array(self._errors, dtype=np.float64) <= MOST_ROUNDED
         if self._least:
             used &= np.array([float(np.abs(column).max(initial=0.0)) >= self._least for column in columns])
             # The difference of two almost equal columns would consist of rounding errors.
@@ -163,6 +171,13 @@ class DirectionBlock(PartyBlock):
                 step[part] = total
         self._steps = [*steps, *kept]
         gram, linear = self._answer["gram"][:width, :width], self._answer["linear"][:width]
+        sizes = np.sqrt(gram.diagonal())
+        rounded = np.abs(shares) @ (sizes * np.array([*[np.finfo(np.float64).eps] * self._bands, *self._errors]))
+        length = np.sqrt(np.maximum(np.einsum("bi,ij,bj->b", shares, gram, shares), 0.0))
+        errors = [
+            error / own if own > 0.0 else 0.0 for error, own in zip(rounded.tolist(), length.tolist(), strict=True)
+        ]
+        self._errors = [*errors, *self._errors[: len(kept)]]
         self._answer, self.reach = {}, None
         return float(coefficients @ (2.0 * linear + gram @ coefficients))
 

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
+from evenhand.models.class_preconditioner import ClassPreconditioner
 from evenhand.models.linear import LinearModel
-from evenhand.models.preconditioner import make_preconditioner
+from evenhand.models.preconditioner import Preconditioner, make_preconditioner
 from evenhand.privacy.fixed_point import largest_score
 from evenhand.protocol.job import CheckedOptions
 from evenhand.protocol.messages import Message
@@ -80,6 +81,8 @@ class Subspace(CheckedOptions):
 
 MOST_OWN_COLUMNS = 64
 """Maximum number of the label holder's columns in the tiny problem. Its cost grows with the square of their number."""
+MOST_OF_CLASSES = 192
+"""The same times the number of classes, where there are more than two."""
 MOST_OWN_NUMBERS = 2**25
 """Maximum number of values that the label holder sends to its own server where only sums arrive otherwise: 268 MB."""
 FEW_OWN_NUMBERS = 2**19
@@ -103,23 +106,26 @@ class SubspaceParty(GradientParty):
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         # If the server combines its columns directly, the party gets a coefficient for each.
         most = MOST_OWN_NUMBERS if terms.only_sums else FEW_OWN_NUMBERS
-        few = self.model.columns <= MOST_OWN_COLUMNS and self.model.columns * terms.n_rows <= most
+        outputs, columns = self.model.outputs, self.model.columns
+        few = columns * outputs <= (MOST_OWN_COLUMNS if outputs == 1 else MOST_OF_CLASSES)
+        few &= columns * terms.n_rows <= most
         self.holds_labels = options.own_columns and name == terms.active[0]
         # With a single party there is nothing to combine.
         self.whole = self.holds_labels and few and len(terms.names) > 1
-        basis = self.model.columns if self.whole else self.bands + self.history
-        self.sizes = {**self.sizes, "bands": self.bands, "basis": basis, "classes": len(REACHES)}
+        basis = columns if self.whole else self.bands + self.history
+        self.sizes = {**self.sizes, "basis": basis, "lines": outputs * self.bands, "slopes": outputs * basis}
+        self.sizes["classes"] = len(REACHES)
         self.tells_reach = options.monotone
-        self.signs = np.zeros(self.model.columns, dtype=np.int64) if own.signs is None else own.signs
+        # Bounds on signs are for a single output.
+        self.signs = np.zeros(columns, dtype=np.int64) if own.signs is None else own.signs
         if self.signs.any():
             check_told(name, options.monotone)
         self.bounds = SignBounds.of(self.signs)
-        self.model.weights = self.bounds.kept(self.model.weights)
         self.loss = terms.job.loss_function
-        # A loss without a bound has the curvature that the server tells, or the expected one, which is one for gamma.
-        bound = (self.loss.curvature_bound if np.isfinite(self.loss.curvature_bound) else 1.0) / terms.n_rows
-        self.preconditioner = make_preconditioner(self.model.matrix, bound, self.model.regulariser)
-        self.directions: Array = np.zeros((self.bands, self.model.columns))
+        self._keep_bounds()
+        self.preconditioner = self._preconditioner()
+        # Each output has its own; a step holds those of all outputs.
+        self.directions: Array = np.zeros((outputs, self.bands, columns))
         self.steps: list[Array] = []
         self.most_score = largest_score(len(terms.names)) if terms.only_sums else None
         self.best: Array | None = None
@@ -128,16 +134,16 @@ class SubspaceParty(GradientParty):
         """Send the label holder's columns and, in a warm start, the scores of the starting weights."""
         sends = self._own_columns() if self.holds_labels else []
         if self.terms.warm:
-            body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
+            body = {"scores": self.own_scores().ravel(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
             sends.append(SCORES.message(self.name, SERVER, round=0, sequence=1, **body))
         return sends
 
     def _own_columns(self) -> list[Message]:
         shown = self.model.matrix if self.whole else self.model.matrix[:, :0]
         columns = shown.toarray() if sp.issparse(shown) else shown
-        weights = self.model.weights[: shown.shape[1]]
+        weights = np.ascontiguousarray(self.model.slopes[:, : shown.shape[1]])
         own = OWN_COLUMNS.message(self.name, SERVER, columns=np.ascontiguousarray(columns.T), weights=weights)
-        signs = SIGNS.message(self.name, SERVER, signs=self.signs[: len(weights)])
+        signs = SIGNS.message(self.name, SERVER, signs=self.signs[: shown.shape[1]])
         return [signs, own] if self.tells_reach else [own]
 
     def handle(self, message: Message) -> Sends:
@@ -146,9 +152,9 @@ class SubspaceParty(GradientParty):
             gradient = self.gradient_told(message)
             if message.integer("last"):
                 return [self.gradient_norm(self._least(gradient))]
-            return self._propose(gradient, self._curvature(message))
+            return self._propose(gradient, message)
         if message.kind == COEFFICIENTS.kind:
-            self._go(message["coefficients"], message.number("intercept"))
+            self._go(message["coefficients"].reshape(self.model.outputs, -1), message["intercept"])
             if message.integer("keep"):
                 self.best = self.model.weights.copy()
             self.done = bool(message.integer("last"))
@@ -158,46 +164,76 @@ class SubspaceParty(GradientParty):
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
+    def _keep_bounds(self) -> None:
+        """Move weights to their bounds."""
+        if self.signs.any():
+            self.model.weights = self.bounds.kept(self.model.weights)
+
     def _least(self, gradient: Array) -> Array:
         """Return the gradient, without what the bounds take up."""
+        if not self.signs.any():
+            return gradient
         size, found = self.model.columns, gradient.copy()
         found[:size] = least_gradient(gradient[:size], self.model.weights[:size], self.signs, self.model.regulariser)
         return found
 
-    def _propose(self, gradient: Array, curvature: Array) -> list[Message]:
-        slope, weights = gradient[: self.model.columns], self.model.weights[: self.model.columns]
-        if self.signs.any():
-            self.directions, gain = self.bounds.direction(self.preconditioner.inverse(curvature), slope, weights)
+    def _preconditioner(self) -> Preconditioner | ClassPreconditioner:
+        matrix, regulariser = self.model.matrix, self.model.regulariser
+        if self.terms.job.classes:
+            return ClassPreconditioner(matrix, self.model.outputs, regulariser)
+        # A loss without a bound has the curvature that the server tells, or the expected one, which is one for gamma.
+        bound = self.loss.curvature_bound if np.isfinite(self.loss.curvature_bound) else 1.0
+        return make_preconditioner(matrix, bound / self.terms.n_rows, regulariser)
+
+    def _directions(self, slopes: Array, message: Message) -> tuple[Array, float]:
+        """Return directions (outputs, bands, columns), from the slopes of all outputs, and the gain they promise."""
+        if isinstance(self.preconditioner, ClassPreconditioner):
+            nu = self.by_output(message["nu"])[:, self.preconditioner.rows]
+            found = -self.preconditioner.solve(slopes, nu, self.bands)
+        elif self.signs.any():
+            inverse = self.preconditioner.inverse(self._curvature(message))
+            directions, gain = self.bounds.direction(inverse, slopes[0], self.model.slopes[0])
+            return directions[None], gain
         else:
-            self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
-            gain = -0.5 * float((self.directions @ slope).sum())
-        scores = np.ascontiguousarray((self.model.matrix @ self.directions.T).T)
+            found = -self.preconditioner.solve(slopes[0], self._curvature(message), self.bands)[None]
+        return found, -0.5 * float((found @ slopes[:, :, None]).sum())
+
+    def _propose(self, gradient: Array, message: Message) -> list[Message]:
+        outputs, columns, weights = self.model.outputs, self.model.columns, self.model.slopes
+        self.directions, gain = self._directions(gradient.reshape(outputs, -1)[:, :columns], message)
+        scores = np.ascontiguousarray((self.model.matrix @ self.directions.reshape(-1, columns).T).T)
         if self.most_score is not None:
             # The length of a direction is free, so one that is too large to be masked is shortened.
             largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
             if largest > self.most_score:
                 self.directions *= self.most_score / largest
                 scores *= self.most_score / largest
-        self.effort += self.preconditioner.effort + self.bands * self.model.effort
-        basis = np.zeros((self.bands + self.history, self.model.columns))
-        basis[: self.bands + len(self.steps)] = [*self.directions, *self.steps]
+        self.effort += self.preconditioner.effort + outputs * self.bands * self.model.effort
+        bases = np.zeros((outputs, self.bands + self.history, columns))
+        for basis, known in zip(bases, self._known, strict=True):
+            basis[: len(known)] = known
         least = self._least(gradient)
         direction = DIRECTION.message(
             self.name,
             SERVER,
             round=self.round,
             scores=scores,
-            gram=basis @ basis.T,
-            linear=basis @ weights,
-            squared_norm=weights @ weights,
+            gram=(bases @ bases.transpose(0, 2, 1)).reshape(-1, bases.shape[1]),
+            linear=(bases @ weights[:, :, None]).ravel(),
+            squared_norm=self.model.squared_norm(),
             squared_gradient=least @ least,
             decrement=gain,
         )
         if not self.tells_reach:
             return [direction]
-        steps = basis[self.bands : self.bands + len(self.steps)]
-        reach = classes_of(*self.bounds.reach(self.directions, steps, weights), len(basis))
+        steps = bases[0, self.bands : self.bands + len(self.steps)]
+        reach = classes_of(*self.bounds.reach(self.directions[0], steps, weights[0]), bases.shape[1])
         return [REACH.message(self.name, SERVER, round=self.round, reach=reach), direction]
+
+    @property
+    def _known(self) -> list[list[Array]]:
+        """Each output's directions and past steps, newest first."""
+        return [[*own, *(step[place] for step in self.steps)] for place, own in enumerate(self.directions)]
 
     def _curvature(self, message: Message) -> Array:
         """Return the curvature of the loss on the rows that the preconditioner asks for: as told, or from ν."""
@@ -217,17 +253,22 @@ class SubspaceParty(GradientParty):
         least = LEAST_CURVATURE * self.loss.curvature_bound if np.isfinite(self.loss.curvature_bound) else 0.0
         return np.maximum(curvature, least) / rows
 
-    def _go(self, coefficients: Array, intercept: float) -> None:
-        change = np.zeros_like(self.model.weights)
+    def _go(self, coefficients: Array, intercepts: Array) -> None:
+        change = np.zeros_like(self.model.table)
         if self.whole:
-            change[: self.model.columns] = coefficients
+            change[:, : self.model.columns] = coefficients
         else:
-            known = [*self.directions, *self.steps]
-            parts = split_step(coefficients[: len(known)], self.bands) @ np.array(known)
-            change[: self.model.columns] = parts.sum(axis=0)
-            self.steps = [*parts, *self.steps][: self.history]
+            # (outputs, bands, columns)
+            parts = np.array(
+                [
+                    split_step(own[: len(known)], self.bands) @ np.array(known)
+                    for own, known in zip(coefficients, self._known, strict=True)
+                ]
+            )
+            change[:, : self.model.columns] = parts.sum(axis=1)
+            self.steps = [*parts.transpose(1, 0, 2), *self.steps][: self.history]
         if self.model.intercept:
-            change[-1] = intercept
-        self.model.move(change)
+            change[:, -1] = intercepts
+        self.model.move(change.ravel())
         # Coefficients keep the bounds up to rounding.
-        self.model.weights = self.bounds.kept(self.model.weights)
+        self._keep_bounds()

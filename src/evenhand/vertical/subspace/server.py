@@ -43,6 +43,7 @@ from evenhand.vertical.problem import (
     ServerData,
     has_intercept,
     narrowness,
+    outputs,
     uneven_targets,
 )
 from evenhand.vertical.server import Server
@@ -77,7 +78,7 @@ class SubspaceServer(Server):
         "signs_awaited": bool,
         "own_signs": Integers,
         "scores": Array,
-        "intercept_due": float,
+        "intercept_due": Array,
         "decrement": float,
         "next_gain": float,
         "progress": RoundProgress,
@@ -93,13 +94,11 @@ class SubspaceServer(Server):
         options = terms.job.settings(Subspace)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
-        self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol)
-        self.sizes = {
-            **self.sizes,
-            "bands": self.bands,
-            "basis": self.bands + self.history,
-            "classes": len(REACHES),
-        }
+        self.outputs = outputs(terms)
+        self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol, self.outputs)
+        basis = self.bands + self.history
+        self.sizes = {**self.sizes, "basis": basis, "lines": self.outputs * self.bands, "slopes": self.outputs * basis}
+        self.sizes["classes"] = len(REACHES)
         # Where signs of weights may be bounded, two messages are beside those of other runs.
         self._bounded = options.monotone
         # Parties with an outstanding first message. In a warm start all parties send scores.
@@ -107,8 +106,8 @@ class SubspaceServer(Server):
         self.columns_awaited = options.own_columns
         self.signs_awaited = options.own_columns and options.monotone
         self.own_signs: Integers = np.zeros(0, dtype=np.int64)
-        self.scores: Array = np.zeros(terms.n_rows)
-        self.intercept_due = 0.0
+        self.scores: Array = np.zeros((self.outputs, terms.n_rows) if self.job.classes else terms.n_rows)
+        self.intercept_due: Array = np.zeros(self.outputs)
         self.decrement = self.next_gain = np.nan
         self.progress = RoundProgress()
         self.closing = False
@@ -116,10 +115,11 @@ class SubspaceServer(Server):
         self.best: BestSeen | None = None
         # The present point, with what has been computed at it.
         self._point: Point | None = None
-        self.blocks: list[PartyBlock] = [self._new_block() for _ in self.parties]
+        # Those of all parties for the first output, then for the next.
+        self.blocks: list[PartyBlock] = [self._new_block() for _ in range(self.outputs) for _ in self.parties]
 
     def _new_block(self) -> DirectionBlock:
-        sums, columns = self.terms.only_sums, (self.bands + self.history) * len(self.parties)
+        sums, columns = self.terms.only_sums, (self.bands + self.history) * len(self.parties) * self.outputs
         # Where decisions are counted, rounding must not change that of a row at the threshold.
         coarse = self.job.tol >= SINGLE and not self.problem.shifted.exact.any()
         single = not sums and coarse and too_large_to_copy(columns, self.terms.n_rows)
@@ -133,7 +133,7 @@ class SubspaceServer(Server):
         place = self.place(message)
         if message.kind == SCORES.kind and message.sender in self.awaited:
             self.awaited.remove(message.sender)
-            self.scores = self.scores + message["scores"]
+            self.scores = self.scores + message["scores"].reshape(self.scores.shape)
             self.squared_norms[place] = message.number("squared_norm")
             return self._begin()
         if message.kind == OWN_COLUMNS.kind and self.columns_awaited and message.sender == self.terms.active[0]:
@@ -147,8 +147,8 @@ class SubspaceServer(Server):
         if message.kind == REACH.kind and self._bounded and isinstance(block, DirectionBlock) and self._asked(message):
             block.reach = message["reach"]
             return self._combine() if all(one.answered for one in self.blocks) else ()
-        if message.kind == DIRECTION.kind and isinstance(block, DirectionBlock) and self._asked(message):
-            block.take(message.body)
+        if message.kind == DIRECTION.kind and self._directed(place) and self._asked(message):
+            self._take_direction(place, message)
             return self._combine() if all(one.answered for one in self.blocks) else ()
         if message.kind == GRADIENT_NORM.kind and self.closing:
             self.receive_gradient_norm(message, converged=False)
@@ -164,11 +164,34 @@ class SubspaceServer(Server):
     def _take_columns(self, place: int, message: Message) -> None:
         """Take the label holder's columns. If it sends none, it sends directions like all other parties."""
         columns, weights = message["columns"], message["weights"]
-        if len(columns) != len(weights):
-            raise ProtocolError(f"server: {message.sender} has {len(columns)} columns and {len(weights)} weights")
+        if len(columns) != weights.shape[1]:
+            raise ProtocolError(f"server: {message.sender} has {len(columns)} columns and {weights.shape[1]} weights")
         if len(columns):
             intercept = has_intercept(self.terms, message.sender)
-            self.blocks[place] = OwnBlock(columns, weights, self.regulariser, intercept)
+            for output, own in enumerate(weights):
+                self.blocks[self._block(place, output)] = OwnBlock(columns, own, self.regulariser, intercept)
+
+    def _block(self, place: int, output: int) -> int:
+        """Return the index of a party's block for an output."""
+        return output * len(self.parties) + place
+
+    def _blocks_of(self, place: int) -> list[PartyBlock]:
+        """Return a party's blocks, one for each output."""
+        return self.blocks[place :: len(self.parties)]
+
+    def _directed(self, place: int) -> bool:
+        """Return whether a party sends directions."""
+        return isinstance(self.blocks[place], DirectionBlock)
+
+    def _take_direction(self, place: int, message: Message) -> None:
+        """Give each of a party's blocks the part of its message that is about the block's output."""
+        totals = {name: message[name] for name in ("squared_norm", "squared_gradient", "decrement")}
+        parts = {name: np.split(message[name], self.outputs) for name in ("scores", "gram", "linear")}
+        for output, block in enumerate(self._blocks_of(place)):
+            assert isinstance(block, DirectionBlock)
+            # The party's totals count once.
+            own = {name: total if output == 0 else np.zeros_like(total) for name, total in totals.items()}
+            block.take({**own, **{name: part[output] for name, part in parts.items()}})
 
     def _begin(self) -> Sends:
         """Solve for the best intercept before the first round, which needs no columns.
@@ -203,9 +226,9 @@ class SubspaceServer(Server):
         if self.best is not None and self._seen_better():
             self.scores, self.multipliers = self.best.scores, self.best.multipliers
             self.squared_norms, self.problem.place = self.best.squared_norms, (self.best.shift, self.best.factor)
-            for block in self.blocks:
-                if isinstance(block, OwnBlock):
-                    block.weights = self.best.own_weights
+            owns = [block for block in self.blocks if isinstance(block, OwnBlock)]
+            for block, weights in zip(owns, self.best.own_weights, strict=True):
+                block.weights = weights
             back = [GO_BACK.message(SERVER, party, round=self.round) for party in self.parties]
         return [*back, *self._derivative()]
 
@@ -217,12 +240,14 @@ class SubspaceServer(Server):
         if not self.lagrangian.loss.classifies:
             self._check_width(nu, np.sqrt(curvature))
         asked = []
-        for party, block in zip(self.parties, self.blocks, strict=True):
-            if isinstance(block, OwnBlock) and not self.closing:
-                block.look(nu)
-            else:
+        for place, party in enumerate(self.parties):
+            if self._directed(place) or self.closing:
                 asked.append(party)
-        return [DERIVATIVE.message(SERVER, party, **head, nu=nu, curvature=curvature) for party in asked]
+                continue
+            for block, own in zip(self._blocks_of(place), nu.reshape(self.outputs, -1), strict=True):
+                assert isinstance(block, OwnBlock)
+                block.look(own)
+        return [DERIVATIVE.message(SERVER, party, **head, nu=nu.ravel(), curvature=curvature) for party in asked]
 
     def _check_width(self, *sent: Array) -> None:
         """Refuse targets whose derivatives parties would refuse, with the cause, which only the server knows."""
@@ -239,8 +264,8 @@ class SubspaceServer(Server):
 
     def _combine(self) -> Sends:
         """Stop if the parties' directions promise no more gain, else take the best combination of them."""
-        self.squared_norms = np.array([block.squared_norm for block in self.blocks])
-        self.squared_gradients = np.array([block.squared_gradient for block in self.blocks])
+        self.squared_norms = self._by_party([block.squared_norm for block in self.blocks])
+        self.squared_gradients = self._by_party([block.squared_gradient for block in self.blocks])
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         objective, misses = self.objective(point), self.problem.shifted.excess(point.exact) > 0.0
@@ -270,8 +295,7 @@ class SubspaceServer(Server):
         ends = np.cumsum([block.width for block in self.blocks])
         shares = np.split(solution.coefficients[: ends[-1]], ends[:-1])
         self._accept(solution)
-        for place, (block, share) in enumerate(zip(self.blocks, shares, strict=True)):
-            self.squared_norms[place] += block.go(share)
+        self.squared_norms += self._by_party([one.go(share) for one, share in zip(self.blocks, shares, strict=True)])
         return [*self._return(shares, last=False, keep=self._keep()), *self._ask()]
 
     def _keep(self) -> bool:
@@ -283,8 +307,8 @@ class SubspaceServer(Server):
             return False
         if self.best is None or self._rank() < self.best.rank:
             norms, place = self.squared_norms.copy(), self.problem.place
-            own = next((block.weights for block in self.blocks if isinstance(block, OwnBlock)), np.zeros(0))
-            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, *place, own)
+            own = [block.weights for block in self.blocks if isinstance(block, OwnBlock)]
+            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, *place, np.array(own))
             return True
         return False
 
@@ -369,18 +393,24 @@ class SubspaceServer(Server):
         self._point, self.scores = solution.point, solution.point.scores
         self.multipliers = solution.multipliers
         if self.job.fit_intercept:
-            self.intercept_due += float(solution.coefficients[-1])
+            self.intercept_due = self.intercept_due + solution.coefficients[-self.outputs :]
 
     def _return(self, shares: Sequence[Array], *, last: bool, keep: bool = False) -> Sends:
         sends = []
-        for party, block, share in zip(self.parties, self.blocks, shares, strict=True):
-            intercept = self.intercept_due if party == self.terms.active[0] else 0.0
+        for place, party in enumerate(self.parties):
+            own = shares[place :: len(self.parties)]
             # Padded with zeros where a party has fewer steps.
-            size = len(share) if isinstance(block, OwnBlock) else self.bands + self.history
-            body = {"coefficients": np.pad(share, (0, size - len(share))), "intercept": intercept}
+            size = self.bands + self.history if self._directed(place) else len(own[0])
+            coefficients = np.concatenate([np.pad(share, (0, size - len(share))) for share in own])
+            intercept = self.intercept_due if party == self.terms.active[0] else np.zeros(self.outputs)
+            body = {"coefficients": coefficients, "intercept": intercept}
             sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), keep=int(keep), **body))
-        self.intercept_due = 0.0
+        self.intercept_due = np.zeros(self.outputs)
         return sends
+
+    def _by_party(self, values: Sequence[float]) -> Array:
+        """Sum values of blocks over the outputs of each party."""
+        return np.reshape(values, (self.outputs, -1)).sum(axis=0)
 
     def _report(self, worked_on: Point) -> None:
         point = worked_on if worked_on.lagrangian is self.lagrangian else self.lagrangian.at(self.scores)

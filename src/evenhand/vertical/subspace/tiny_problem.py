@@ -12,13 +12,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array, Booleans
+from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proving, ShiftedBounds
 from evenhand.constraints.slices import Bounds
 from evenhand.constraints.widening import UNBOUNDED
-from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns, RowSample, draw_sample
+from evenhand.programs.combining.columns import (
+    ClassColumns,
+    Columns,
+    DenseColumns,
+    ListedColumns,
+    RowSample,
+    draw_sample,
+)
 from evenhand.programs.combining.cuts import CutModel, cut_models
 from evenhand.programs.combining.elastic import Box
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
@@ -295,6 +302,9 @@ class TinyProblem:
         Whether there is an intercept. It is the last column then.
     tol
         The tolerance of the whole run.
+    outputs
+        Scores of a row. With several, blocks are those of the first output for every party, then of the next, and
+        each output has an intercept.
 
     Attributes
     ----------
@@ -302,15 +312,21 @@ class TinyProblem:
         Multiplications of the last solution.
     """
 
-    def __init__(self, lagrangian: Lagrangian, regulariser: float, intercept: bool, tol: float) -> None:
-        self._lagrangian, self._regulariser, self._intercept, self._tol = lagrangian, regulariser, intercept, tol
+    def __init__(
+        self, lagrangian: Lagrangian, regulariser: float, intercept: bool, tol: float, outputs: int = 1
+    ) -> None:
+        self._lagrangian, self._regulariser, self._tol = lagrangian, regulariser, tol
+        self._outputs, self._intercept = outputs, outputs * intercept
         self._rows = self._most = 0
         self.effort = 0.0
 
     def best_intercept(self, schedule: RateSchedule, scores: Array, multipliers: Array) -> ReducedSolution:
         """Solve for the intercept alone."""
-        column, nothing = np.ones((len(scores), 1)), Quadratic(np.zeros((1, 1)), np.zeros(1))
-        return solve_reduced(schedule.at_round(1), scores, column, nothing, multipliers)
+        count = self._outputs
+        nothing = Quadratic(np.zeros((count, count)), np.zeros(count))
+        one = DenseColumns(np.ones((scores.shape[-1], 1)))
+        columns = one if count == 1 else ClassColumns([one] * count, list(np.arange(count)[:, None]))
+        return solve_reduced(schedule.at_round(1), scores, columns, nothing, multipliers)
 
     def solve(
         self,
@@ -340,12 +356,12 @@ class TinyProblem:
             What parties' own quadratic models promise.
         """
         scores, self.effort = present().scores, 0.0
-        self._rows, self._most = len(scores), sum(block.most for block in blocks) + self._intercept
+        self._rows, self._most = scores.shape[-1], sum(block.most for block in blocks) + self._intercept
         known, norms = self._parts(blocks, squared_norm)
         # Chosen anew each round: a penalty that one round needed would slow the next along the curve of a constraint.
         penalty = min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
         box = self._box(blocks)
-        columns, cost = self._arranged(known), float(len(scores)) * len(known) ** 2
+        columns, cost = self._arranged(known, blocks), float(self._rows) * len(known) ** 2
         sample = None if self._sample is None else self._sample.of(columns)
         # A pass over the same columns starts from the factorisation of the one before.
         root, left = None, MOST_STEPS
@@ -399,26 +415,37 @@ class TinyProblem:
             known += own
             gram[here, here], linear[here] = self._regulariser * inner, self._regulariser * along
             start += block.width
-        if self._intercept:
-            # A single number, broadcast to all rows.
-            known.append(np.broadcast_to(1.0, self._rows))
+        # Single numbers, broadcast to all rows.
+        known += [np.broadcast_to(1.0, self._rows)] * self._intercept
         return known, Quadratic(gram, linear, 0.5 * self._regulariser * squared_norm)
 
     def _box(self, blocks: Sequence[PartyBlock]) -> Box | None:
         """Return the bounds on all coefficients; None if there are none."""
         sides = [np.concatenate(one) for one in zip(*(block.box for block in blocks), strict=True)]
-        lower, upper = (np.append(side, limit) for side, limit in zip(sides, (-np.inf, np.inf), strict=True))
-        size = len(lower) - (not self._intercept)
-        found = Box(lower[:size], upper[:size])
+        free = [np.full(self._intercept, limit) for limit in (-np.inf, np.inf)]
+        found = Box(*(np.append(side, own) for side, own in zip(sides, free, strict=True)))
         return found if found.bounded.any() else None
 
-    def _arranged(self, known: list[Array]) -> Columns:
+    def _arranged(self, known: list[Array], blocks: Sequence[PartyBlock]) -> Columns:
         """Copy columns side by side, into memory that is used again each round, unless they are too large."""
-        if too_large_to_copy(self._most, self._rows):
+        copied = not too_large_to_copy(self._most, self._rows)
+        if self._outputs > 1:
+            places = self._places(blocks)
+            parts = [[known[place] for place in own] for own in places]
+            made = [DenseColumns(np.array(part).T) if copied else ListedColumns(part) for part in parts]
+            return ClassColumns(made, places)
+        if not copied:
             return ListedColumns(known)
         for row, column in zip(self._store, known, strict=False):
             row[:] = column
         return DenseColumns(self._store[: len(known)].T)
+
+    def _places(self, blocks: Sequence[PartyBlock]) -> list[Integers]:
+        """Return where the columns of each output are: those of its blocks, and its intercept at the end."""
+        parties = len(blocks) // self._outputs
+        ends = np.cumsum([block.width for block in blocks])[parties - 1 :: parties]
+        found = [np.arange(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+        return [np.append(one, ends[-1] + place) for place, one in enumerate(found)] if self._intercept else found
 
     @cached_property
     def _store(self) -> Array:
@@ -427,4 +454,4 @@ class TinyProblem:
     @cached_property
     def _sample(self) -> RowSample | None:
         """Rows for curvature, enough for the most columns that there will be."""
-        return draw_sample(self._lagrangian.constraints.stratum, self._most)
+        return draw_sample(self._lagrangian.constraints.stratum, self._most // self._outputs)
