@@ -457,7 +457,7 @@ def test_protections_by_client_are_stated_by_client() -> None:
         ({"sensitive_features": np.full(120, "a")}, "one group only"),
         ({"X": X[:, 0]}, "1 dimension"),
         ({"X": np.where(np.arange(480).reshape(120, 4) == 0, 1j, X)}, r"client 'ghent'.*x0"),
-        ({"y": np.arange(120) % 3}, "y has 3 classes, solver .sqp. trains with two"),
+        ({"y": np.arange(120) % 3}, "there are 3 labels .0, 1, 2.; name one in of_class"),
         ({"server_rows": (X,)}, "server_rows"),
         ({"server_rows": (X, np.full(120, 5.0))}, "server_rows"),
     ],

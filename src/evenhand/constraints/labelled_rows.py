@@ -68,8 +68,9 @@ class FeatureRows(LabelledRows):
         labels = np.asarray(labels, dtype=np.float64)
         if features.ndim != 2 or labels.shape != (features.shape[0],) or not len(labels):
             raise DataError(f"features {features.shape} and labels {labels.shape} do not fit together, or are empty")
-        if classifies and not np.isin(labels, (-1.0, 1.0)).all():
-            raise DataError("labels must be -1 or +1")
+        signs = np.isin(labels, (-1.0, 1.0)).all()
+        if classifies and not signs and not ((labels >= 0) & (labels == np.floor(labels))).all():
+            raise DataError("labels must be -1 or +1, or whole numbers from 0 for classes")
         if not np.isfinite(features.data if sp.issparse(features) else features).all():
             raise DataError("features hold numbers that are not finite; fill or drop those rows")
         super().__init__(labels, groups_frame(groups, len(labels)))

@@ -11,12 +11,13 @@ import numpy as np
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
+from evenhand.constraints.kinds import Label
 from evenhand.constraints.scope import ConstraintScope, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import ClientPool, read_inputs
 from evenhand.estimators.client_scores import ScoresAcrossClients
-from evenhand.estimators.shared import class_codes, named_solver, recorded_fit, seed_of, warn_of
+from evenhand.estimators.shared import class_codes, more_classes, named_solver, recorded_fit, seed_of, warn_of
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
 from evenhand.horizontal.summaries import learns_crossings
@@ -27,7 +28,7 @@ from evenhand.protocol.job import Job
 from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.solvers.registry import HORIZONTAL, check_job, choose_solver, stopping
+from evenhand.solvers.registry import check_job, choose_solver, stopping
 from evenhand.training.horizontal import train_together, update_noise_of
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 from evenhand.training.run import shortfalls
@@ -48,8 +49,8 @@ class HorizontalClassifier(ScoresAcrossClients):
     solver
         ``"fedavg"`` (no constraints), ``"fairfedavgalm"``, ``"fairalm"``, ``"fpfl"``, ``"fairfed"`` (no constraints;
         it weights clients by a fairness metric): averaged local SGD, for any model, with the ``torch`` extra.
-        ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"trees"``:
-        boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a linear model of two classes without
+        ``"prox-al"`` (two classes) and ``"sqp"``: linear models, to the optimum and with multipliers. ``"trees"``:
+        boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a linear model without
         protection, which needs about a dozen rounds; ``"trees"`` for trees; otherwise ``"fairfedavgalm"`` under a
         constraint and ``"fedavg"`` without. An object of `evenhand.solvers` sets its options too:
         ``FedAvg(step=0.1, local_epochs=2)``.
@@ -176,7 +177,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             A DataFrame, an array (n, d) or sparse matrix, or images (n, channels, height, width). Images of bytes may
             be memory-mapped (``np.load(file, mmap_mode="r")``): they are read batch by batch and never copied.
         y
-            Labels of any two values; of more for averaging solvers.
+            Labels of any two values; of more for averaging solvers and for ``"sqp"``.
         sensitive_features
             One column for each sensitive attribute; or names of columns of a DataFrame X, which are then not used as
             features.
@@ -215,15 +216,11 @@ class HorizontalClassifier(ScoresAcrossClients):
                 "model='resnet18' or a torch module"
             )
         classes, pos_label, codes = class_codes(inputs.labels, self.pos_label)
-        job = self._job(model, two_classes=len(classes) == 2)
+        _, named = more_classes(inputs.labels, 0.5)
+        job = self._job(model, named)
         protected = self.update_noise is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
         check_job(job, "horizontal", **settings)
-        if len(classes) > 2 and not HORIZONTAL[job.solver].many_classes:
-            raise DataError(
-                f"y has {len(classes)} classes, solver {job.solver!r} trains with two: Only binary classification is "
-                "supported. Averaging solvers train with more"
-            )
         for constraint in job.constraints:
             if constraint.compares_groups and inputs.sensitive is None:
                 raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
@@ -281,19 +278,20 @@ class HorizontalClassifier(ScoresAcrossClients):
         if self.runtime != "auto" and not isinstance(self.runtime, VirtualClock):
             raise InputError(f"runtime is {self.runtime!r}; choose 'auto' or give a VirtualClock")
 
-    def _job(self, model: ModelKind, two_classes: bool) -> Job:
+    def _job(self, model: ModelKind, classes: tuple[Label, ...]) -> Job:
         constraints = tuple(as_list(self.constraint))
         name, options = named_solver("horizontal", self.solver)
         solver = choose_solver(
             name,
             model=model.kind,
             constrained=bool(constraints),
-            two_classes=two_classes,
+            two_classes=not classes,
             protected=self.update_noise is not None,
         )
         return Job(
             solver=solver,
             constraints=constraints,
+            classes=classes,
             alpha=self.alpha,
             seed=seed_of(self.random_state),
             options=options,

@@ -45,6 +45,8 @@ class ServerPart:
         w⁰.
     row_names
         Names of all inequalities, for the history. If empty, the history has no columns for them.
+    classes
+        Number of classes; None for two.
     """
 
     clients: Mapping[str, Bounds]
@@ -52,6 +54,7 @@ class ServerPart:
     shared: Bounds
     start: Array
     row_names: Sequence[str] = ()
+    classes: int | None = None
 
 
 class ProgramServer(HorizontalServer):
@@ -86,6 +89,7 @@ class ProgramServer(HorizontalServer):
         self.clients = {name: own.clients[name] for name in sorted(own.clients)}
         self.program, self.shared = own.program, own.shared
         self.row_names = tuple(own.row_names)
+        self.classes = own.classes
         mine = {} if own.program is None else {SERVER: own.program.own}
         holders = {**self.clients, **mine, SHARED: own.shared}
         ends = np.cumsum([0, *(bounds.n_rows for bounds in holders.values())])
@@ -120,7 +124,7 @@ class ProgramServer(HorizontalServer):
 
     def outcome(self) -> Outcome:
         weights = self.answer
-        return Outcome(SharedLinear(weights), weights, np.zeros(0, dtype=np.float32), self.tables())
+        return Outcome(SharedLinear(weights, self.classes), weights, np.zeros(0, dtype=np.float32), self.tables())
 
     def check(self, message: Message) -> None:
         """Refuse unknown senders and wrong sizes; clients differ in their numbers of own inequalities."""
@@ -156,7 +160,7 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows, objectiv
     It has the client's share of the objective, the client's own inequalities, and its summands of the shared
     inequalities.
     """
-    regulariser = np.full(weights(terms), terms.regulariser)
+    regulariser = np.full(terms.shape[0] + 1, terms.regulariser)
     # The last column is the intercept, which is not penalised.
     regulariser[-1] = 0.0
     return sample_program(
@@ -168,6 +172,7 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows, objectiv
         # The clients' regularisers add up to that of the whole problem.
         regulariser=regulariser / len(terms.names),
         loss=terms.job.loss_function,
+        classes=terms.classes,
     )
 
 
@@ -192,13 +197,19 @@ def server_program(terms: HorizontalTerms, rows: ClientRows | None) -> SliceProg
     """Return a program with the server's own inequalities (proximal AL Eq. 32), or None if it has no data."""
     if rows is None:
         return None
-    return sample_program(_sample(terms, rows), terms.own_inequalities(SERVER), loss=terms.job.loss_function)
+    return sample_program(
+        _sample(terms, rows),
+        terms.own_inequalities(SERVER),
+        loss=terms.job.loss_function,
+        classes=terms.classes,
+    )
 
 
 def server_part(terms: HorizontalTerms, own: HorizontalServerData, program: SliceProgram | None) -> ServerPart:
     """Return the server's part of the problem of a linear model; `program` comes from `server_program`."""
     bounds = {name: bounds_of(terms.own_inequalities(name)) for name in terms.names}
-    return ServerPart(bounds, program, shared_bounds(terms), first_weights(terms, own), terms.row_names)
+    start = first_weights(terms, own)
+    return ServerPart(bounds, program, shared_bounds(terms), start, terms.row_names, terms.classes)
 
 
 def shared_bounds(terms: HorizontalTerms) -> Bounds:
@@ -207,8 +218,8 @@ def shared_bounds(terms: HorizontalTerms) -> Bounds:
 
 
 def weights(terms: HorizontalTerms) -> int:
-    """Return d, the number of weights: one a column, and the intercept."""
-    return terms.shape[0] + 1
+    """Return d, the number of weights: one a column, and the intercept, for each class if there are more than two."""
+    return (terms.shape[0] + 1) * (terms.classes or 1)
 
 
 def first_weights(terms: HorizontalTerms, own: HorizontalServerData) -> Array:

@@ -130,16 +130,21 @@ class LinearModel:
 
 
 class SharedLinear:
-    """scores = X w + b, the model of all clients; w and b as one vector."""
+    """scores = X w + b, the model of all clients; w and b as one vector.
 
-    def __init__(self, weights: Array) -> None:
+    With several classes the vector holds the weights of all classes, class by class, and then their intercepts.
+    """
+
+    def __init__(self, weights: Array, classes: int | None = None) -> None:
         self.weights = weights
+        self.classes = classes
 
     def predict(self, features: npt.ArrayLike) -> Array:
-        """Return one score a row, positive for label +1."""
-        rows = np.asarray(features, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.weights) - 1:
-            raise InputError(
-                f"rows have the shape {rows.shape[1:]}; the model was trained on {len(self.weights) - 1} columns"
-            )
-        return rows @ self.weights[:-1] + self.weights[-1]
+        """Return one score a row, positive for label +1, or (rows, classes)."""
+        rows, outputs = np.asarray(features, dtype=np.float64), self.classes or 1
+        columns = len(self.weights) // outputs - 1
+        if rows.ndim != 2 or rows.shape[1] != columns:
+            raise InputError(f"rows have the shape {rows.shape[1:]}; the model was trained on {columns} columns")
+        if self.classes is None:
+            return rows @ self.weights[:-1] + self.weights[-1]
+        return rows @ self.weights[:-outputs].reshape(outputs, columns).T + self.weights[-outputs:]

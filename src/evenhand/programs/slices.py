@@ -2,8 +2,11 @@
 
     f(w) = Σ_j o_j l(x_jᵀw, y_j) + (μ/2)‖w‖²,      c_r(w) = Σ_j a_rj φ_r(x_jᵀw, y_j)
 
-over a client's rows of data j. Both need one pass for the scores x_jᵀw and one for the transpose. The Hessian is the
-Gram matrix of the data with weights o_j l″ + Σ_r y_r a_rj φ_r″, which tilts and sigmoids can make negative.
+over a client's rows of data j. With several classes a row has a score for each; w holds the weights of all classes,
+class by class, and then their intercepts.
+
+Both need one pass for the scores x_jᵀw and one for the transpose. The Hessian is the Gram matrix of the data with
+weights o_j l″ + Σ_r y_r a_rj φ_r″, which tilts and sigmoids can make negative.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from evenhand.arrays import ALL, Array, Matrix, Rows
+from evenhand.arrays import ALL, Array, Integers, Matrix, Rows
 from evenhand.constraints.binding import SliceWeights
 from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator
 from evenhand.constraints.labelled_rows import FeatureRows
-from evenhand.constraints.losses import PART, Loss, Measure, by_measure
+from evenhand.constraints.losses import PART, SOFTMAX, Loss, Measure, by_measure
 from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, InputError
 from evenhand.programs.program import Curvature
@@ -37,7 +40,7 @@ class SliceProgram:
     features
         X, (n, d), dense or sparse; a constant column is the intercept.
     labels
-        y, ±1.
+        y, ±1, or class indices.
     objective
         o, (n,): weight of each row of data in the objective.
     combinations
@@ -47,7 +50,9 @@ class SliceProgram:
     own
         Bounds of the program's own rows.
     regulariser
-        μ: one number, or one for each weight (zero for an intercept).
+        μ: one number, or one for each feature (zero for an intercept).
+    classes
+        Number of classes; None for labels of ±1.
     """
 
     curvature: Curvature = "matrix"
@@ -63,6 +68,7 @@ class SliceProgram:
         *,
         regulariser: float | Array = 0.0,
         loss: Loss | None = None,
+        classes: int | None = None,
     ) -> None:
         rows = features.shape[0]
         combinations = np.zeros((0, rows)) if combinations is None else combinations
@@ -81,14 +87,17 @@ class SliceProgram:
         self.labels = labels
         self.own = own
         self.shared = len(measures) - own.n_rows
-        self.weights = int(features.shape[1])
-        self.regulariser: Array = np.broadcast_to(np.asarray(regulariser, dtype=np.float64), (self.weights,))
+        width = int(features.shape[1])
+        self.classes, self.weights = classes, width * (classes or 1)
+        self.each: Array = np.broadcast_to(np.asarray(regulariser, dtype=np.float64), (width,))
+        self.regulariser: Array = self.each if classes is None else np.tile(self.each, classes)[self.order]
         self.regularised = bool(self.regulariser.any())
         self.measures = tuple(measures)
         # Objective and inequalities in one matrix: where all average the loss, one product gives all derivatives.
         self.stack: Array = np.vstack([objective, combinations])
         self.all_loss = all(measure.name == "loss" for measure in self.measures)
         slices = SliceWeights(self.combinations, by_measure(self.measures))
+        loss = SOFTMAX if classes is not None else loss
         self.evaluator = SliceEvaluator(labels, slices, loss, shares=self.objective)
         self.effort = 2.0 * float(features.nnz if sparse else self.features.size)
 
@@ -109,6 +118,22 @@ class SliceProgram:
     def loss(self) -> Loss:
         return self.evaluator.loss
 
+    @cached_property
+    def order(self) -> Integers:
+        """Where each weight is among weights that are sorted by class, each class with its intercept."""
+        assert self.classes is not None
+        places = np.arange(self.weights).reshape(self.classes, -1)
+        return np.concatenate([places[:, :-1].ravel(), places[:, -1]])
+
+    def scores(self, weights: Array) -> Array:
+        """Return Xw, or (classes, n) of the scores of all classes."""
+        if self.classes is None:
+            found: Array = self.features @ weights
+            return found
+        table = np.empty(self.weights)
+        table[self.order] = weights
+        return np.ascontiguousarray((self.features @ table.reshape(self.classes, -1).T).T)
+
     def sampled(self, rows: int, rng: np.random.Generator) -> SliceProgram:
         """Return the program on a sample of rows, drawn without replacement and scaled up to all rows."""
         size = len(self.labels)
@@ -122,8 +147,9 @@ class SliceProgram:
             self.combinations[:, chosen] * (size / rows),
             self.measures,
             self.own,
-            regulariser=self.regulariser,
+            regulariser=self.each,
             loss=self.loss,
+            classes=self.classes,
         )
 
     def at(self, weights: Array) -> SlicePoint:
@@ -131,7 +157,7 @@ class SliceProgram:
 
     def judged(self, trials: Array) -> tuple[Array, Array]:
         """Return f (T,) and c (T, rows) at several w, without derivatives."""
-        if not self.all_loss or len(self.labels) > PART:
+        if not self.all_loss or len(self.labels) > PART or self.classes is not None:
             points = [self.at(trial) for trial in trials]
             return np.array([point.value for point in points]), np.array([point.constraints for point in points])
         scores = (self.features @ trials.T).T if sp.issparse(self.features) else trials @ self.transposed
@@ -144,7 +170,7 @@ class SlicePoint(EvaluatedScores):
     """A slice program at one w: scores are Xw, and derivatives in them become derivatives in w."""
 
     def __init__(self, program: SliceProgram, weights: Array) -> None:
-        super().__init__(program.evaluator, program.features @ weights)
+        super().__init__(program.evaluator, program.scores(weights))
         self._of = program
         self._weights = weights
 
@@ -171,7 +197,9 @@ class SlicePoint(EvaluatedScores):
     def _derivatives(self) -> Array:
         """(1 + rows, d): gradient and Jacobian from one product."""
         of = self._of
-        if of.all_loss:
+        if of.classes is not None:
+            slopes = self._class_slopes()
+        elif of.all_loss:
             slopes = of.stack * self._loss_derivative
         else:
             slopes = np.empty_like(of.stack)
@@ -179,9 +207,20 @@ class SlicePoint(EvaluatedScores):
             for measure, rows in of.evaluator.slices.measures.items():
                 slopes[1 + rows] = of.evaluator.slices.of_measure(measure) * self.slope(measure)
         found: Array = (of.transposed @ slopes.T).T if sp.issparse(of.features) else slopes @ of.features
+        if of.classes is not None:
+            found = found.reshape(len(of.stack), -1)[:, of.order]
         if of.regularised:
             found[0] += of.regulariser * self._weights
         return found
+
+    def _class_slopes(self) -> Array:
+        """Return derivatives of the objective and of each inequality in all scores, a line for each class of each."""
+        of = self._of
+        found = np.empty((len(of.stack), *self.scores.shape))
+        np.multiply(of.objective, self._loss_derivative, out=found[0])
+        for measure, rows in of.evaluator.slices.measures.items():
+            found[1 + rows] = of.evaluator.slices.of_measure(measure)[:, None] * self.slope(measure)
+        return found.reshape(-1, len(of.labels))
 
     @property
     def gradient(self) -> Array:
@@ -200,7 +239,7 @@ class SlicePoint(EvaluatedScores):
 
     def _loss_curvature(self, some: Rows = ALL) -> Array:
         # Cached: Newton steps ask for it repeatedly at one point.
-        return self._all_curvatures[some]
+        return self._all_curvatures[..., some]
 
     @cached_property
     def _all_curvatures(self) -> Array:
@@ -212,13 +251,23 @@ class SlicePoint(EvaluatedScores):
     def hessians(self, nets: Array) -> Array:
         """Return (k, d, d): second derivatives for several multipliers (k, rows)."""
         of, bends = self._of, np.array([self.second_derivative(net) for net in nets])
-        if sp.issparse(of.features):
-            total = np.array([(of.transposed.multiply(one).tocsr() @ of.features).toarray() for one in bends])
+        if of.classes is None:
+            total = self._grams(bends)
         else:
-            total = of.gram(bends)
+            # From (k, class, class, column, column) to matrices over the weights of all classes.
+            grams = self._grams(bends.reshape(-1, len(of.labels)))
+            grams = grams.reshape(*bends.shape[:3], *grams.shape[1:]).transpose(0, 1, 3, 2, 4)
+            total = grams.reshape(len(nets), of.weights, of.weights)[:, of.order[:, None], of.order]
         if of.regularised:
             total[:, np.arange(of.weights), np.arange(of.weights)] += of.regulariser
         return total
+
+    def _grams(self, bends: Array) -> Array:
+        """Return Xᵀ diag(w) X for each line w of bends."""
+        of = self._of
+        if sp.issparse(of.features):
+            return np.array([(of.transposed.multiply(one).tocsr() @ of.features).toarray() for one in bends])
+        return of.gram(bends)
 
     def hessian_product(self, net: Array, direction: Array) -> Array:
         of = self._of
@@ -235,6 +284,7 @@ def sample_program(
     counts: Mapping[Slice, int] | None = None,
     regulariser: float | Array = 0.0,
     loss: Loss | None = None,
+    classes: int | None = None,
 ) -> SliceProgram:
     """Build the program of one holder of data from its own rows and the inequalities.
 
@@ -261,6 +311,7 @@ def sample_program(
         bounds_of(own),
         regulariser=regulariser,
         loss=loss,
+        classes=classes,
     )
 
 

@@ -50,6 +50,8 @@ class Solver(Generic[ServerRole, OtherRole]):
         Whether numbers are curves by default, rather than standardised.
     many_classes
         Whether it trains with more than two classes.
+    takes_class_rates
+        Horizontal only: whether constraints can then be on rates, and among the rows of a class.
     takes_constraints, default_constraints
         Whether it trains under constraints, and under which where the job names none.
     takes_confidence
@@ -103,6 +105,7 @@ class Solver(Generic[ServerRole, OtherRole]):
     runtimes: tuple[str, ...] = ("messages", "flower")
     losses: tuple[str, ...] = ("logistic",)
     many_classes: bool = False
+    takes_class_rates: bool = False
     takes_constraints: bool = True
     default_constraints: tuple[Constraint, ...] = ()
     takes_confidence: bool = False

@@ -103,7 +103,7 @@ def choose_solver(
 ) -> str:
     """Return the name of a horizontal job's solver; ``"auto"`` chooses it by model, classes and protection.
 
-    ``"sqp"`` trains a linear model of two classes, with or without constraints. It reaches the optimum in about a dozen
+    ``"sqp"`` trains a linear model, with or without constraints. It reaches the optimum in about a dozen
     rounds and needs no step size, but clients cannot add noise. ``"trees"`` trains trees. Otherwise ``"auto"`` is
     ``"fairfedavgalm"`` with a constraint and ``"fedavg"`` without.
     """
@@ -208,6 +208,10 @@ def _check_classes(job: Job, split: Split, solver: Solver[Any, Any]) -> None:
         )
     if job.loss != "logistic":
         raise InputError(f"the {job.loss} loss takes numbers, but there are {len(job.classes)} classes")
+    if any(one.level is not None for one in job.constraints):
+        raise InputError(
+            f"confidence supports only two labels, and there are {len(job.classes)}; remove it from the constraint"
+        )
     if split == "horizontal":
         return
     if job.protection not in ("auto", "none", "masked"):
@@ -221,10 +225,6 @@ def _check_classes(job: Job, split: Split, solver: Solver[Any, Any]) -> None:
         raise InputError(f"monotone supports only two labels, and there are {len(job.classes)}; remove it")
     if job.cut:
         raise InputError(f"there are {len(job.classes)} classes: the highest score decides, so remove the threshold")
-    if any(one.level is not None for one in job.constraints):
-        raise InputError(
-            f"confidence supports only two labels, and there are {len(job.classes)}; remove it from the constraint"
-        )
 
 
 def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
@@ -379,16 +379,25 @@ def check_terms(terms: HorizontalTerms) -> None:
                 "noise, or set least_summed to 1 and accept that"
             )
     terms.scope.check(job.constraints, names)
-    if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
-        raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")
+    if not solver.many_classes and terms.classes is not None:
+        raise InputError(f"solver {job.solver!r} trains models of two classes")
+    if "mlp" not in solver.models and len(terms.shape) != 1:
+        raise InputError(f"solver {job.solver!r} trains models on rows of numbers")
     if len(solver.scopes) > 1 and SHARED in names:
         raise InputError(
             f"a client is named {SHARED!r}, which {job.solver!r} uses for shared inequalities; rename the client"
         )
     if solver.needs_groups and not terms.groups:
         raise DataError(f"{job.solver} compares groups: every client needs sensitive attributes")
-    for row in terms.inequalities if terms.classes is not None else ():
+    for row in terms.inequalities if terms.classes is not None and not solver.takes_class_rates else ():
+        choices = able("horizontal", "takes_class_rates")
         if row.measure.name != "loss":
-            raise ConstraintError(f"{row}: with more than two classes only measure='loss' is supported")
+            raise ConstraintError(
+                f"{row}: with more than two classes only measure='loss' is supported by {solver.name!r}; choose "
+                f"{choices} for rates"
+            )
         if any(part.label is not None for _, part in row.terms):
-            raise ConstraintError(f"{row} refers to labels ±1, but the labels are class indices; use loss-parity")
+            raise ConstraintError(
+                f"{row} refers to labels, which {solver.name!r} does not support with more than two classes; use "
+                f"loss-parity, or choose {choices}"
+            )

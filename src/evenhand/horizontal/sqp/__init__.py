@@ -91,5 +91,7 @@ SOLVER = program_solver(
     takes_confidence=True,
     losses=LOSSES,
     bounds_means=True,
+    many_classes=True,
+    takes_class_rates=True,
     default_rounds=200,
 )

@@ -109,7 +109,7 @@ class CountedRows:
     def at(self, weights: Array) -> tuple[PartSums, PartSums]:
         """Return the sums over the own parts and over the shared parts."""
         program = self._program
-        scores: Array = program.features @ weights
+        scores = program.scores(weights)
         own, shared = (
             parts.sums(inside, scores, program.labels, program.loss)
             for parts, inside in zip(self._parts, self._inside, strict=True)
