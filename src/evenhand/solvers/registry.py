@@ -389,7 +389,9 @@ def check_terms(terms: HorizontalTerms) -> None:
         )
     if solver.needs_groups and not terms.groups:
         raise DataError(f"{job.solver} compares groups: every client needs sensitive attributes")
-    for row in terms.inequalities if terms.classes is not None and not solver.takes_class_rates else ():
+    # Without the names of classes, constraints are those of two labels.
+    named = solver.takes_class_rates and bool(job.classes)
+    for row in terms.inequalities if terms.classes is not None and not named else ():
         choices = able("horizontal", "takes_class_rates")
         if row.measure.name != "loss":
             raise ConstraintError(

@@ -165,7 +165,9 @@ class HorizontalJobFile(ClockedFile):
             protected=self.privacy is not None,
         )
         found = stopping(solver, section.options, section.tol, section.max_rounds)
-        return section.to_job(solver=solver, least_summed=section.least_summed, **found, **model.job_fields)
+        classes = tuple(self.data.label.classes or ())
+        more = {"least_summed": section.least_summed, "classes": classes, **model.job_fields}
+        return section.to_job(solver=solver, **found, **more)
 
     @once
     def to_scope(self) -> ConstraintScope:

@@ -373,8 +373,8 @@ def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weig
 def scorer(state: State) -> Callable[[Any], Array]:
     """Return a function that scores encoded rows with saved weights; linear models do not need torch."""
     classes = None if state.get("classes") is None else int(state["classes"])
-    if state["model"] == "linear" and classes is None:
-        return SharedLinear(np.asarray(state["weights"], dtype=np.float64)).predict
+    if state["model"] == "linear" and "shape" not in state:
+        return SharedLinear(np.asarray(state["weights"], dtype=np.float64), classes).predict
     if state["model"] == "trees":
         return BinnedTrees.from_state(state).predict
     try:
