@@ -15,20 +15,22 @@ from evenhand import EqualizedOdds, HorizontalClassifier, VerticalClassifier
 EPSILON, GROUPS, ROWS = 0.02, 8, 5000
 
 
-def people(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of which most are positive; groups shrink by a quarter each, and differ in what all columns share."""
+def people(
+    seed: int, intercept: float = 2.5, groups: int = GROUPS, rows: int = ROWS
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw rows, most positive by default; groups shrink by a quarter each, and differ in what all columns share."""
     random = np.random.default_rng(seed)
-    shares = np.r_[1.0, 0.08 * 0.75 ** np.arange(GROUPS - 1)]
-    effects = np.r_[0.0, -random.uniform(0.3, 1.4, GROUPS - 1)]
-    group = random.choice(GROUPS, ROWS, p=shares / shares.sum())
-    factor = random.normal(size=ROWS) + 0.8 * effects[group]
-    columns = factor[:, None] * random.uniform(0.3, 0.9, 6) + random.normal(size=(ROWS, 6))
-    score = 2.5 + factor + 0.3 * columns[:, 0] + 0.3 * effects[group]
-    return columns, (score + random.logistic(size=ROWS) > 0.0).astype(int), group
+    shares = np.r_[1.0, 0.08 * 0.75 ** np.arange(groups - 1)]
+    effects = np.r_[0.0, -random.uniform(0.3, 1.4, groups - 1)]
+    group = random.choice(groups, rows, p=shares / shares.sum())
+    factor = random.normal(size=rows) + 0.8 * effects[group]
+    columns = factor[:, None] * random.uniform(0.3, 0.9, 6) + random.normal(size=(rows, 6))
+    score = intercept + factor + 0.3 * columns[:, 0] + 0.3 * effects[group]
+    return columns, (score + random.logistic(size=rows) > 0.0).astype(int), group
 
 
 def gap(decided: np.ndarray, labels: np.ndarray, group: np.ndarray) -> float:
-    rates = [[np.mean(decided[(labels == y) & (group == g)]) for g in range(GROUPS)] for y in (0, 1)]
+    rates = [[np.mean(decided[(labels == y) & (group == g)]) for g in np.unique(group)] for y in (0, 1)]
     return max(max(one) - min(one) for one in rates)
 
 
@@ -41,7 +43,7 @@ def fitted(solver: str, columns: np.ndarray, labels: np.ndarray, group: np.ndarr
             model = VerticalClassifier(**settings).fit(parts, labels, sensitive_features=groups)
             return model, model.decision_function(parts)
         model = HorizontalClassifier(solver=solver, **settings)
-        model.fit(columns, labels, sensitive_features=groups, clients=np.arange(ROWS) % 3)
+        model.fit(columns, labels, sensitive_features=groups, clients=np.arange(len(labels)) % 3)
         return model, model.decision_function(columns)
 
 
@@ -61,3 +63,12 @@ def test_no_feasible_model_on_a_simple_path_is_better(solver: str, seed: int) ->
     paths = [a + b * (free - free.mean()) for a in np.linspace(1.0, 4.0, 31) for b in np.linspace(0.0, 1.0, 11)]
     least = min(loss(one) for one in paths if gap(one > 0, labels, group) <= EPSILON)
     assert loss(scores) <= 1.01 * least
+
+
+@pytest.mark.slow
+def test_a_feasible_model_is_found_where_both_labels_are_common() -> None:
+    """Bounds that follow exact rates alone end without one here."""
+    columns, labels, group = people(1, intercept=0.0, groups=5, rows=9000)
+    model, scores = fitted("subspace", columns, labels, group)
+    assert model.certificate_.converged
+    assert gap(scores > 0, labels, group) <= EPSILON
