@@ -176,7 +176,8 @@ def test_all_together_need_little_more_memory_than_their_blocks(
     for module, name in ((strata, "_DRAWS_AT_ONCE"), (tiny_problem, "MOST_COPIED"), (parquet_file, "_BATCH")):
         monkeypatch.setattr(module, name, 2000)
     monkeypatch.setattr("evenhand.metrics.performance._MOST_BINS", 100)
-    paths = write_shops(tmp_path, {"max_rounds": 3, "constraint": FAIR, "options": {"own_columns": False}})
+    every_row: dict[str, Any] = {"test_fraction": 0, "options": {"own_columns": False}}
+    paths = write_shops(tmp_path, {"max_rounds": 3, "constraint": FAIR, **every_row})
     run(paths)
     rows, columns, rng = 40_000, 20, np.random.default_rng(0)
     for name in PARTIES:

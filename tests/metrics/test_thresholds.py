@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenhand.constraints.thresholds import as_threshold, fixed_cut
 from evenhand.errors import InputError
 from evenhand.metrics import Threshold, summary
 from evenhand.metrics.gaps import constraint_gaps
-from evenhand.metrics.thresholds import as_threshold, fixed_cut
 
 RULES = [
     Threshold("accuracy"),

@@ -50,6 +50,11 @@ def vertical_jobs() -> Iterator[Any]:
             yield pytest.param(job | {"protection": "none"} | private, ("bank",), id=f"{name}-label privacy")
     crossing = {"interactions": "full", "rows_a_leaf": 5}
     yield pytest.param({"solver": "trees", "max_rounds": 6, "options": crossing}, ("bank",), id="trees-crossing")
+    rule = {"threshold": "rate", "capacity": 0.3, "constraint": FAIR | {"epsilon": 0.4, "measure": "error"}}
+    for level in ("masked", "dealer", "encrypted"):
+        yield pytest.param(
+            {"solver": "subspace", "max_rounds": 3, "protection": level} | rule, ("bank",), id=f"rule-{level}"
+        )
     yield pytest.param({"solver": "subspace", "max_rounds": 3, "ids": "private"}, ("bank",), id="private ids")
 
 
@@ -60,6 +65,9 @@ def horizontal_jobs() -> Iterator[Any]:
         for level in solver.protections:
             yield pytest.param(job | {"protection": level}, id=f"{name}-{level}")
     counted = FAIR | {"epsilon": 0.4, "measure": "error", "confidence": 0.6}
+    rule = {"threshold": "rate", "capacity": 0.3}
+    for level in ("none", "masked"):
+        yield pytest.param({"solver": "sqp", "max_rounds": 12, "protection": level} | rule, id=f"rule-{level}")
     yield pytest.param({"solver": "sqp", "max_rounds": 6, "constraint": counted}, id="sqp-confidence")
 
 

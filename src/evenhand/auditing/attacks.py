@@ -144,9 +144,10 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, audited, score-triple, share-kept, fairness, difference, share",
     _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
-    "reach, sqp leave out, trees count, trees splits, trees values, trees finish",
-    _COUNTS: "summary, sums, rates, counts-by-group, prox-al summands, sqp left out, trees histograms, trees leaf sums",
-    "it goes to those who hold the labels anyway": "labels",
+    "reach, sqp leave out, trees count, trees splits, trees values, trees finish, look at scores, common cut",
+    _COUNTS: "summary, sums, rates, counts-by-group, prox-al summands, sqp left out, trees histograms, "
+    "trees leaf sums, scores in bins",
+    "it goes to those who hold the labels anyway": "labels, cut",
     "it stays in the organisation of the label holder": "own-columns, signs",
     "it is sent behind masks only, as masked words": "shared-direction, shared-scores",
     "its words are uniform to a receiver without the dealer's or the party's secret, and no attack combines them": (

@@ -14,11 +14,13 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing.learners import side_by_side
 from evenhand.constraints.groups import groups_frame
+from evenhand.errors import InputError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.models.saved import joint_scores
 from evenhand.privacy.fixed_products import ProductGrid
+from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ACROSS_SCORES, PARTIAL_SCORES, SIDES
@@ -113,6 +115,15 @@ def known_weights(models: Mapping[str, Scorer], terms: VerticalTerms) -> dict[st
 def listening() -> Transcript:
     """Return a transcript that keeps the messages an audit needs."""
     return Transcript(True, MOST_KEPT)
+
+
+def check_trained_once(job: Job) -> None:
+    """Refuse to audit a run that trains several times to find the cut: attacks know the messages of one training."""
+    if job.searches:
+        raise InputError(
+            "an audit attacks the messages of one training, and this job trains several times, because a rule chooses "
+            "the cut that constraints bound rates at; audit it with a number as threshold"
+        )
 
 
 @dataclass(frozen=True, eq=False)

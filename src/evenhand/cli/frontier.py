@@ -56,6 +56,9 @@ def frontier(
     content = read_job(job)
     if not content.job.test_fraction:
         raise InputError(f"{job} has no held-out rows to compare models on; set test_fraction in [job], such as 0.25")
+    # Asked for, held-out rows that are too few are an error before training.
+    section = content.job.model_copy(update={"test_fraction": content.job.test_fraction})
+    content = content.model_copy(update={"job": section})
     bounds = sorted(set(epsilon or EPSILONS), reverse=True)
     jobs = {WITHOUT: with_epsilon(content, None, vary)}
     jobs |= {f"ε = {one:g}": with_epsilon(content, one, vary) for one in bounds}

@@ -146,12 +146,14 @@ def run_with_progress(
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}
     if isinstance(job, HorizontalJobFile):
         rows = load_horizontal_tables(job, base)
+        for line in rows.not_shown() if show else ():
+            remark(line)
         if tell:
             remark(clients_disclosure(job))
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
             return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
     tables = load_vertical_tables(job, base)
-    for line in not_used(tables.sizes, len(tables.ids), "used") if show else ():
+    for line in (*not_used(tables.sizes, len(tables.ids), "used"), *tables.not_shown()) if show else ():
         remark(line)
     if tell:
         remark(disclosure(tables.terms.job, tables.terms.participants))

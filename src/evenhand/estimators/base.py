@@ -13,16 +13,15 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.auditing.views import AuditInput, listening
+from evenhand.auditing.views import AuditInput, check_trained_once, listening
 from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.kinds import Constraints, Label, as_list
-from evenhand.constraints.slices import Inequality
+from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.rows import FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.shared import NestedParameters, named_solver, recorded_fit, seed_of
 from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named_columns, named_tables, split_off
-from evenhand.metrics.thresholds import as_threshold, fixed_cut
 from evenhand.models.kinds import as_model
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores, without_rows
@@ -41,16 +40,17 @@ from evenhand.training.vertical import VerticalRun, train_together
 from evenhand.training.vertical_sources import Alignment
 from evenhand.training.vertical_steps import VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.server import UnseenScores
 
 RoleName = Literal["active", "passive"]
 
 
 class TrainedScores(NamedTuple):
-    """Scores of the training rows, (rows,) or (rows, classes), cross-fitted ones if there are, and the inequalities."""
+    """Scores of the training rows, (rows,) or (rows, classes), those of models that have not seen them, and the cut."""
 
     seen: Array
-    unseen: Array | None
-    inequalities: Sequence[Inequality]
+    unseen: UnseenScores | None
+    cut: float | None
 
 
 class VerticalEstimator(NestedParameters):
@@ -139,7 +139,10 @@ class VerticalEstimator(NestedParameters):
             return last.multipliers
 
         alignment = Alignment(list(rows), holder, ids)
-        transcript = None if self._audit_inputs is None else listening()
+        transcript = None
+        if self._audit_inputs is not None:
+            check_trained_once(job)
+            transcript = listening()
         together: Together[VerticalTraining] = Together(steps_together(draft, rows, alignment, multipliers), transcript)
         terms = together.to_training()[SERVER].terms
         recorded = recorded_fit(checkpoints, "vertical")
@@ -157,7 +160,7 @@ class VerticalEstimator(NestedParameters):
                 audit_input(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
             )
         scores = joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
-        return TrainedScores(scores.T, run.unseen_scores, terms.inequalities)
+        return TrainedScores(scores.T, run.unseen_scores, run.cut)
 
     def _rows(
         self, job: Job, tables: dict[str, Any], holder: str, beside: Beside, how: How, read: ReadLabels
@@ -210,6 +213,7 @@ class VerticalEstimator(NestedParameters):
         given = self.encoder.values() if isinstance(self.encoder, Mapping) else [self.encoder]
         if any(isinstance(one, PartyEncoder) and one.rules.monotone for one in given):
             options = {**options, "monotone": True}
+        threshold = as_threshold(self.threshold)
         job = Job(
             solver=solver,
             constraints=tuple(as_list(self.constraint)),
@@ -222,7 +226,8 @@ class VerticalEstimator(NestedParameters):
             label_privacy=self._label_privacy(),
             class_weight=self._class_weight(classes),
             classes=classes,
-            cut=fixed_cut(as_threshold(self.threshold)),
+            cut=fixed_cut(threshold),
+            rule=threshold if isinstance(threshold, Threshold) else None,
             **protection_of(self.protection),
             **as_model(self.model, "vertical").job_fields,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,8 +15,9 @@ from evenhand.arrays import Array
 from evenhand.constraints import Constraints, groups_frame
 from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.small_slices import check_slices
+from evenhand.constraints.thresholds import Cut, Threshold, as_threshold
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import EvenhandWarning, InputError
+from evenhand.errors import InputError
 from evenhand.estimators.base import RoleName, TrainedScores, VerticalEstimator
 from evenhand.estimators.shared import (
     LabelsFromScores,
@@ -28,9 +28,8 @@ from evenhand.estimators.shared import (
     warn_of,
 )
 from evenhand.estimators.tables import Beside, Tables
-from evenhand.jobs.quality import SEARCHES
-from evenhand.metrics.thresholds import Cut, Threshold, as_threshold, fixed_cut
-from evenhand.protocol.job import RuntimeName
+from evenhand.jobs.quality import chosen_cut, searched_cut
+from evenhand.protocol.job import Job, RuntimeName
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.registry import check_job
 from evenhand.training.run import shortfalls
@@ -103,8 +102,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         Where `predict` decides: a probability of the positive label (as scikit-learn's FixedThresholdClassifier), or
         the rule that chooses the cut after training, a :class:`~evenhand.metrics.Threshold`:
         ``Threshold("cost", missed=10, false_alarm=1)``, ``Threshold("rate", capacity=0.05)``,
-        ``Threshold("recall", target=0.6)``. Constraints bound rates at the cut. If a rule chooses it, the model is
-        therefore trained three times: rates depend on the cut, and the cut on the model.
+        ``Threshold("recall", target=0.6)``. A rule chooses the cut on cross-fitted scores, from three more models that
+        each leave out a third of the rows (trees need none). Constraints bound rates at the cut. With a rule it is
+        looked for twice then: rates depend on the cut, and the cut on the model.
     class_weight
         How much rows of each class weigh in the mean loss: ``"balanced"`` or a weight for each label. Constraints count
         people, and are not weighted.
@@ -190,30 +190,18 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             return signs, None if sensitive is None else groups
 
         beside, threshold = Beside(y, sensitive_features, sample_weight), as_threshold(self.threshold)
-        cut = None
-        # Measures are known before groups are: a kind of constraint of one's own may have any.
-        if isinstance(threshold, Threshold) and any(getattr(one, "measure", "") != "loss" for one in job.constraints):
-            for _ in range(SEARCHES):
-                with warnings.catch_warnings():
-                    # The fit that counts says it again.
-                    warnings.simplefilter("ignore", EvenhandWarning)
-                    tried = self._train(job, X, beside, ids, read, None)
-                cut = self._chosen(threshold, numbers, tried)
-                job = job.resolved(cut=cut.score)
         scores = self._train(job, X, beside, ids, read, checkpoints)
         self.classes_, self.pos_label_ = classes, pos_label
-        self.cut_ = None if named else self._chosen(threshold, numbers, scores) if cut is None else cut
+        self.cut_ = None if named else self._chosen(job, threshold, numbers, scores)
         decisions = self._decided(self._turned(scores.seen))
         warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds, decisions))
         return self
 
     @staticmethod
-    def _chosen(threshold: float | Threshold, signs: Array, scores: TrainedScores) -> Cut:
-        if not isinstance(threshold, Threshold):
-            return Cut(fixed_cut(threshold), f"{threshold:g}")
-        words = "training rows" if scores.unseen is None else "cross-fitted scores"
-        chosen = threshold.choose(signs, scores.seen if scores.unseen is None else scores.unseen)
-        return Cut(chosen, threshold.rule, words)
+    def _chosen(job: Job, threshold: float | Threshold, signs: Array, scores: TrainedScores) -> Cut:
+        if scores.cut is not None:
+            return searched_cut(job, scores.cut, scores.unseen)
+        return chosen_cut(threshold, signs, scores.seen, scores.unseen)
 
     @property
     def _own_cut(self) -> float:

@@ -16,7 +16,7 @@ from evenhand.arrays import Array, Integers
 from evenhand.auditing.audits import audit_horizontal, audit_vertical
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Progress
-from evenhand.auditing.views import listening
+from evenhand.auditing.views import check_trained_once, listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
@@ -105,6 +105,7 @@ def _vertical(
 ) -> Audit:
     for party in job.party:
         require_password(party.database)
+    check_trained_once(job.to_job())
     tables = load_vertical_tables(job, folder.base, listening())
     run = train_together(tables.together, runtime="messages")
     _check_repeated(folder, run.certificate)
@@ -118,6 +119,7 @@ def _horizontal(
 ) -> Audit:
     for client in job.client:
         require_password(client.database)
+    check_trained_once(job.to_job())
     tables = load_horizontal_tables(job, folder.base, listening())
     run = horizontal.train_together(tables.together)
     _check_repeated(folder, run.certificate)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Booleans
 from evenhand.constraints.groups import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.numerals import Decimal
@@ -29,7 +28,7 @@ from evenhand.jobs.parsing import problems_of
 from evenhand.jobs.proposals import proposals
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.tables import Classes, NumericTargets, common_labels, hold_out, label_column, naming, tell
-from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, VerticalJobSection, table_source
+from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
 from evenhand.jobs.vertical.rows import held_labels, open_party
 from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
 from evenhand.printing import printable
@@ -225,11 +224,6 @@ def _groups(rows: QualityRows, train: Any) -> list[GroupFound]:
 # -- each part on its own
 
 
-def _test_rows(table: PartyTable, section: VerticalJobSection) -> Booleans:
-    none_is_fine = not section.asks_for_test_rows
-    return hold_out(table.known.index, section.test_fraction, section.seed, none_is_fine=none_is_fine)
-
-
 def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> Checkup:
     opened: dict[str, PartyTable] = {}
     for party in job.party:
@@ -247,7 +241,7 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
         if party.name not in opened:
             continue
         table = (opened if aligned is None else aligned)[party.name]
-        test = problems.of(lambda table=table: _test_rows(table, job.job))  # type: ignore[misc]
+        test = problems.of(lambda table=table: hold_out(table.known.index, job.job))  # type: ignore[misc]
         if test is None:
             continue
         with problems.noted(), naming(f"party {party.name!r}"):

@@ -20,7 +20,6 @@ from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
 from evenhand.jobs.horizontal.rows import table_source as client_source
-from evenhand.jobs.horizontal.runs import scorer
 from evenhand.jobs.quality import QualityRows, quality, scored
 from evenhand.jobs.tables import Classes, NumericTargets, hold_out, labels_of, naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
@@ -29,6 +28,7 @@ from evenhand.models.base import Scorer
 from evenhand.models.saved import from_state, joint_scores, state_is_of_trees
 from evenhand.protocol.state import State
 from evenhand.runtime.folder import RunFolder
+from evenhand.training.shared_model import scorer
 
 SCORED = "scored"
 
@@ -138,10 +138,9 @@ def score_new_parties(
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
     table = scored(scores, folder.result, ids)
-    if own is job and not tables and job.job.test_fraction:
+    if own is job and not tables and _measured_apart(folder.result):
         # The run's own rows: say which of them the model has not seen.
-        none_is_fine = not job.job.asks_for_test_rows
-        table["held_out"] = hold_out(ids, job.job.test_fraction, job.job.seed, none_is_fine=none_is_fine)
+        table["held_out"] = hold_out(ids, job.job)
     remarks = not_used(sizes, len(ids), "scored")
     for name in trained:
         one = found[name]
@@ -267,6 +266,11 @@ def _kept_job(folder: RunFolder) -> HorizontalJobFile:
     return own_job(folder, HorizontalJobFile, parse_horizontal, client=[section])
 
 
+def _measured_apart(result: Mapping[str, Any]) -> bool:
+    """Whether a run has held rows out. A client's own folder does not say, and then the job does."""
+    return "test" in result.get("quality", {"test": {}})
+
+
 def score_new_clients(
     folder: RunFolder,
     job: HorizontalJobFile | None = None,
@@ -283,7 +287,7 @@ def score_new_clients(
     encoder, score = read_model(folder)
     of_run = job is None and not tables
     job = _kept_job(folder) if job is None else job
-    of_run = of_run and job.job.test_fraction > 0
+    of_run = of_run and job.job.test_fraction > 0 and _measured_apart(result)
     base = folder.base if base is None else base
     sections = job.client
     if tables and encoder is None:

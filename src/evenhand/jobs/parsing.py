@@ -139,7 +139,9 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 # What pydantic adds to a key's path for each kind of value that the key takes.
-_KINDS: Final = re.compile(r"(str|int|float|bool|dict|list|literal|function-[a-z]+|constrained-[a-z]+)(\[.*\])?$")
+_KINDS: Final = re.compile(
+    r"(str|int|float|bool|dict|list|literal|function-[a-z]+|constrained-[a-z]+|[A-Z]\w*Section)(\[.*\])?$"
+)
 
 
 def _explained(problems: Sequence[Any], whole: type[BaseModel]) -> list[str]:

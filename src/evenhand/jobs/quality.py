@@ -14,21 +14,21 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import Proof, rate_variance
-from evenhand.constraints.slices import Inequality
+from evenhand.constraints.thresholds import Cut, Threshold, fixed_cut
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.folder import JobFile
-from evenhand.jobs.tables import Classes, Labels, NumericTargets, labels_of
+from evenhand.jobs.tables import FEWEST_ROWS, Classes, Labels, NumericTargets, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.metrics.deviance import deviance_explained
 from evenhand.metrics.gaps import read_attributes
 from evenhand.metrics.performance import fit_platt, performance
 from evenhand.metrics.regression import Z, by_decile, by_group, held_constraints, regression_metrics
-from evenhand.metrics.thresholds import Cut, Threshold, fixed_cut
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import plain
 from evenhand.protocol.transcript import Transcript
 from evenhand.training.run import shortfalls
+from evenhand.vertical.server import UnseenScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,27 @@ def measurable(parts: Mapping[str, QualityRows], asked: bool) -> dict[str, Quali
     return dict(parts)
 
 
+def not_shown(sizes: Mapping[str, int], test: Booleans, measured: Mapping[str, QualityRows], asked: bool) -> list[str]:
+    """Return a remark if nothing will be shown for new people although the job file does not ask for that.
+
+    Parameters
+    ----------
+    sizes
+        Number of rows by owner, where rows are held out by owner.
+    test
+        Which of all rows are held out.
+    measured
+        The parts that quality is measured on.
+    """
+    if asked or "test" in measured:
+        return []
+    advice = "Verdicts are about the training rows only; set test_fraction in [job] to ask for held-out rows"
+    if not test.any():
+        rows = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        return [f"no rows are held out: tables have fewer than {FEWEST_ROWS} rows ({rows}). {advice}"]
+    return [f"the {int(test.sum()):,} held-out rows are too few to measure the model on. {advice}"]
+
+
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Refuse, before training, rows on which the quality would be undefined."""
     for name, rows in parts.items():
@@ -85,32 +106,36 @@ def check_measurable(parts: Mapping[str, QualityRows]) -> None:
             raise DataError(f"{name} rows: {error}") from error
 
 
-SEARCHES: Final = 2
-"""Runs that look for the cut before the run that counts, where constraints bound rates: rates depend on the cut, and
-the cut on the model."""
+def chosen_cut(threshold: float | Threshold, labels: Array, scores: Array, unseen: UnseenScores | None) -> Cut:
+    """Return the cut that a number is, or that a rule chooses on the training rows.
 
-
-def needs_search(threshold: float | Threshold, inequalities: Sequence[Inequality]) -> bool:
-    """Return whether a rule chooses a cut that constraints on rates depend on."""
-    return isinstance(threshold, Threshold) and any(row.measure.is_rate for row in inequalities)
-
-
-def chosen_cut(
-    threshold: float | Threshold, rows: Mapping[str, QualityRows], scores: Mapping[str, Array], unseen: Array | None
-) -> Cut:
-    """Return the cut that a number is, or that a rule chooses on scores of rows that the model has not seen.
+    Held-out rows have no say in it, because they judge the model at the cut.
 
     Parameters
     ----------
+    labels, scores
+        Of the training rows.
     unseen
-        Cross-fitted scores of the training rows. Without them the held-out rows count, and the training rows if there
-        are none.
+        Their scores by models that have not seen them, if the solver has them.
     """
     if not isinstance(threshold, Threshold):
         return Cut(fixed_cut(threshold), f"{threshold:g}")
-    part = "test" if unseen is None and "test" in rows and len(set(rows["test"].labels)) == 2 else "train"
-    words = {"test": "held-out rows", "train": "training rows"}[part] if unseen is None else "cross-fitted scores"
-    return Cut(threshold.choose(rows[part].labels, scores[part] if unseen is None else unseen), threshold.rule, words)
+    if unseen is None:
+        return Cut(threshold.choose(labels, scores), threshold.rule, "training rows")
+    return Cut(threshold.choose(labels, unseen.scores), threshold.rule, unseen.words)
+
+
+def searched_cut(job: Job, cut: float, unseen: UnseenScores | None) -> Cut:
+    """Return the cut that earlier trainings of a run have found."""
+    assert job.rule is not None
+    return Cut(cut, job.rule.rule, "training rows" if unseen is None else unseen.words)
+
+
+def run_cut(job: Job) -> Cut:
+    """Return the cut of a run across clients, whose terms hold it: a number, or chosen from summed counts of scores."""
+    if job.rule is None:
+        return Cut(job.cut, f"{expit(job.cut):g}")
+    return Cut(job.cut, job.rule.rule, "training rows")
 
 
 FEWEST_OF_A_CLASS: Final = 20
@@ -118,7 +143,7 @@ FEWEST_OF_A_CLASS: Final = 20
 
 
 def recalibrated(
-    job: Job, rows: Mapping[str, QualityRows], scores: Mapping[str, Array], unseen: Array | None
+    job: Job, rows: Mapping[str, QualityRows], scores: Mapping[str, Array], unseen: UnseenScores | None
 ) -> dict[str, Any]:
     """Return the map from scores to probabilities, fitted on rows that the model has not seen (Platt, 1999).
 
@@ -133,11 +158,11 @@ def recalibrated(
     truth = rows[part].labels > 0
     if isinstance(rows[part].names, Classes) or min(truth.sum(), (~truth).sum()) < FEWEST_OF_A_CLASS:
         return {}
-    found = fit_platt(truth, scores[part] if unseen is None else unseen)
+    found = fit_platt(truth, scores[part] if unseen is None else unseen.scores)
     # A falling map would turn the order of people around.
     if found is None or found[0] <= 0.0:
         return {}
-    words = "held-out rows" if unseen is None else "cross-fitted scores"
+    words = "held-out rows" if unseen is None else unseen.words
     return {"probability": {"slope": found[0], "intercept": found[1], "fitted_on": words}}
 
 

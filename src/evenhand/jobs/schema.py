@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from evenhand.constraints.families import OF_NUMBERS, POWER, LossName
 from evenhand.constraints.kinds import KINDS, Constraint
+from evenhand.constraints.thresholds import RULES, Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.columns import MissingRule, NumbersRule, Rules
 from evenhand.data.tables.grouping import Grouping
@@ -18,7 +19,6 @@ from evenhand.data.tables.raw import Duplicates, TypeName
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
 from evenhand.jobs.parsing import Strict, key, under
-from evenhand.metrics.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.models.kinds import NAMED, ModelKind, as_model
 from evenhand.printing import near, quoted
 from evenhand.protocol.job import Job, Protection, check_option_names, check_options
@@ -179,8 +179,17 @@ def check_grouped(section: GroupedSection, sensitive: list[str]) -> None:
 class CostsSection(Strict):
     """`costs = { missed = 10, false_alarm = 1 }`: what wrong decisions cost."""
 
-    missed: float = key("Cost of a positive row that is not selected.", 10.0)
-    false_alarm: float = key("Cost of a negative row that is selected.", 1.0)
+    missed: float = key("Cost of a positive row that is not selected.", 10.0, gt=0.0)
+    false_alarm: float = key("Cost of a negative row that is selected.", 1.0, gt=0.0)
+
+
+_NUMBERS_OF_RULES: Final[Mapping[str, tuple[str, str]]] = {
+    "cost": ("costs", "costs = { missed = 10, false_alarm = 1 }"),
+    "rate": ("capacity", "capacity = 0.05"),
+    "recall": ("target", "target = 0.6"),
+    "precision": ("target", "target = 0.6"),
+}
+"""Each rule's key, and an example."""
 
 
 class TrainingSection(Strict):
@@ -225,10 +234,11 @@ class TrainingSection(Strict):
         False,
     )
     test_fraction: float = key(
-        "Share of the rows that are held out, to show how the model does on new people; 0 trains on all rows. A hash "
-        "of the id decides, so every party holds out the same rows.",
+        "Share of the rows that are held out, so that verdicts are about new people; `0` trains on all rows. A hash of "
+        "the id decides, so every party holds out the same rows. Without the key, tables of fewer than 200 rows hold "
+        "out none.",
         0.25,
-        0.0,
+        0.2,
         ge=0.0,
         lt=1.0,
     )
@@ -241,8 +251,12 @@ class TrainingSection(Strict):
         0.5,
     )
     costs: CostsSection | None = None
-    capacity: float | None = key('With `threshold = "rate"`: share of the rows that can be selected.', 0.05, None)
-    target: float | None = key('With `threshold = "recall"` or `"precision"`: the value to reach.', 0.6, None)
+    capacity: float | None = key(
+        'With `threshold = "rate"`: share of the rows that can be selected.', 0.05, None, gt=0.0, le=1.0
+    )
+    target: float | None = key(
+        'With `threshold = "recall"` or `"precision"`: the value to reach.', 0.6, None, gt=0.0, le=1.0
+    )
 
     @property
     def asks_for_test_rows(self) -> bool:
@@ -251,24 +265,34 @@ class TrainingSection(Strict):
 
     def to_threshold(self) -> float | Threshold:
         """Return the probability or the rule of the cut."""
-        costs = {} if self.costs is None else self.costs.model_dump()
-        given = {"capacity": self.capacity, "target": self.target, **costs}
-        named = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name in ("costs", "capacity", "target") if (value := getattr(self, name)) is not None}
+        rule = self.threshold
         with under("key job.threshold"):
-            if isinstance(self.threshold, str):
-                return Threshold(self.threshold, **named)  # type: ignore[arg-type]
-            if named:
-                raise JobError(f"{next(iter(named))} belongs to a rule, but threshold is {self.threshold:g}")
-            return as_threshold(self.threshold)
+            if not isinstance(rule, str) or rule not in RULES:
+                found = as_threshold(rule)
+                if given:
+                    name = next(iter(given))
+                    rules = " or ".join(quoted(one) for one, (needed, _) in _NUMBERS_OF_RULES.items() if needed == name)
+                    raise JobError(f"{name} goes with threshold = {rules}, but threshold is {rule}; remove one of them")
+                return found
+            needed, example = _NUMBERS_OF_RULES.get(rule, ("", ""))
+            if needed and needed not in given:
+                raise JobError(f"the rule {rule!r} needs {needed}; add it to [job], such as {example}")
+            if others := [name for name in given if name != needed]:
+                raise JobError(f"the rule {rule!r} does not use {others[0]}; remove that key")
+            costs = {} if self.costs is None else self.costs.model_dump()
+            return Threshold(rule, capacity=self.capacity, target=self.target, **costs)
 
     def to_job(self, **more: Any) -> Job:
         """Return the job, with the values of the split's own keys."""
         if self.loss in OF_NUMBERS and {"threshold", "costs", "capacity", "target"} & self.model_fields_set:
             raise JobError(f"key job.threshold is for two classes, and targets of the {self.loss} loss are numbers")
+        threshold = self.to_threshold()
         return Job(
             loss=self.loss,
             power=self.power,
-            cut=fixed_cut(self.to_threshold()),
+            cut=fixed_cut(threshold),
+            rule=threshold if isinstance(threshold, Threshold) else None,
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
             seed=self.seed,

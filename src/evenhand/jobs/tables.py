@@ -15,7 +15,7 @@ from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.families import check_targets, find_loss
 from evenhand.constraints.losses import Loss
 from evenhand.errors import ColumnWarning, ConstraintError, DataError, InputError, JobError
-from evenhand.jobs.schema import LabelSection
+from evenhand.jobs.schema import LabelSection, TrainingSection
 from evenhand.printing import listed, quoted
 from evenhand.protocol.job import Job
 
@@ -61,14 +61,23 @@ def not_used(sizes: Mapping[str, int], used: int, what: str) -> list[str]:
     ]
 
 
-def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_is_fine: bool = False) -> Booleans:
-    """Return which rows are held out, by a hash of the id; refuse to hold out all rows."""
-    if fraction == 0:
+FEWEST_ROWS: Final = 200
+"""Smallest table of which rows are held out if the job file does not ask for it: fewer would show nothing."""
+
+
+def hold_out(ids: pd.Index | Sequence[Any], section: TrainingSection, *, none_is_fine: bool = False) -> Booleans:
+    """Return which rows are held out, by a hash of the id; refuse to hold out all rows.
+
+    Parameters
+    ----------
+    none_is_fine
+        Whether no row may be held out, although the job file asks for it.
+    """
+    fraction, asked = section.test_fraction, section.asks_for_test_rows
+    if fraction == 0 or (len(ids) < FEWEST_ROWS and not asked):
         return np.zeros(len(ids), dtype=bool)
-    test = held_out(ids, fraction, seed)
-    if none_is_fine and test.all() and len(ids) == 1:
-        return np.zeros(1, dtype=bool)
-    if test.all() or not (none_is_fine or test.any()):
+    test = held_out(ids, fraction, section.seed)
+    if test.all() or not (none_is_fine or not asked or test.any()):
         part = "all" if test.all() else "none"
         raise DataError(f"test_fraction = {fraction} holds out {part} of the {len(ids)} rows; change it, or the seed")
     return test

@@ -12,10 +12,10 @@ decisions over any number of labels (``decisions.py``): :func:`demographic_parit
 
 from __future__ import annotations
 
+from evenhand.constraints.thresholds import Cut, Threshold
 from evenhand.metrics.decisions import decision_intervals, demographic_parity, equal_opportunity
 from evenhand.metrics.gaps import constraint_gaps, group_counts
 from evenhand.metrics.scores import gap_bounds, intervals, summary
-from evenhand.metrics.thresholds import Cut, Threshold
 
 __all__ = [
     "Cut",

@@ -53,7 +53,17 @@ LABELS = Schema(
     direction=Direction("server", "active party"),
     reveals="All labels and all groups, to a party that the terms name as active.",
 )
-VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, title="Before training: agreeing")
+CUT = Schema(
+    "cut",
+    {"cut": Field("f8")},
+    direction=Direction("server", "active party"),
+    reveals=(
+        "The score at which rows are selected, which the rule of the terms has chosen from the labels and the scores "
+        "of a first model, to parties that have the labels. Sent only where a rule chooses the cut and constraints "
+        "bound rates at it."
+    ),
+)
+VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, CUT, title="Before training: agreeing")
 
 
 class AgreeServer(Role):
@@ -158,4 +168,45 @@ class LabelParty(Follower):
         self.labels = message["labels"]
         self.codes = dict(zip(self._attributes, message["groups"], strict=True))
         self.done = True
+        return ()
+
+
+class CutServer(Role):
+    """Send the cut to the parties that have the labels."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, active: Sequence[str], cut: float) -> None:
+        super().__init__(SERVER, {})
+        self.active = tuple(active)
+        self._cut = cut
+        self.done = True
+
+    def start(self) -> Sends:
+        return [CUT.message(SERVER, name, cut=self._cut) for name in self.active]
+
+    def handle(self, message: Message) -> Sends:
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+
+
+class CutParty(Follower):
+    """Receive the cut.
+
+    Attributes
+    ----------
+    cut
+        The score above which a row is selected.
+    """
+
+    vocabulary = VOCABULARY
+    state_fields: ClassVar = {"cut": float}
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, {})
+        self.cut = 0.0
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != CUT.kind or self.done:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        self.cut, self.done = message.number("cut"), True
         return ()

@@ -16,6 +16,7 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint, Label
 from evenhand.constraints.losses import SOFTMAX, Loss
 from evenhand.constraints.responses import ResponseMechanism
+from evenhand.constraints.thresholds import Threshold, fixed_cut
 from evenhand.errors import InputError
 from evenhand.printing import is_number, is_whole, near
 
@@ -81,6 +82,8 @@ class RandomizedResponse:
         return asdict(self)
 
 
+SEARCHES: Final = 2
+"""Trainings that look for the cut that a rule chooses, where constraints bound rates at it."""
 Options = TypeVar("Options")
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 """A finite number above zero."""
@@ -241,6 +244,11 @@ class Job:
     classes
         The labels in order, where there are more than two: labels of rows are then their places, and a model has a
         score for each. Empty for labels of ±1.
+    rule
+        The rule that chooses the cut, where it is not given as a number. A mapping works too.
+    step
+        Number of this training, or choice of a cut, in a run that has several. It changes the digest of the terms, so
+        that no mask is used twice.
     """
 
     solver: str = "auto"
@@ -263,6 +271,8 @@ class Job:
     cut: float = 0.0
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     classes: tuple[Label, ...] = ()
+    rule: Threshold | None = None
+    step: int = 0
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -298,8 +308,31 @@ class Job:
         object.__setattr__(self, "classes", _classes(self.classes))
         object.__setattr__(self, "class_weight", _class_weight(self.class_weight, max(2, len(self.classes))))
         object.__setattr__(self, "constraints", tuple(one.among(self.classes) for one in self.constraints))
+        rule: Any = self.rule
+        if isinstance(rule, Mapping):
+            object.__setattr__(self, "rule", Threshold(**rule))
+        if self.rule is not None:
+            object.__setattr__(self, "cut", self.cut or fixed_cut(self.rule))
+            self._check_rule(self.rule)
         if not all(width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
+
+    def _check_rule(self, rule: Threshold) -> None:
+        if self.label_privacy is not None and self.searches and rule.rule != "rate":
+            raise InputError(
+                f"threshold {rule.rule!r} with label_privacy: constraints bound rates at the cut, so it would depend "
+                "on true labels and shape what other parties receive; choose 'rate', or give a number"
+            )
+
+    @property
+    def searches(self) -> int:
+        """How often the model is trained to find the cut, before the training that counts.
+
+        Rates depend on the cut, and a cut that a rule chooses depends on the model.
+        """
+        # Measures are known before groups are: a kind of constraint of one's own may have any.
+        bounded = any(getattr(one, "measure", "") != "loss" for one in self.constraints)
+        return SEARCHES if self.rule is not None and bounded else 0
 
     def settings(self, kind: type[Options], defaults: Mapping[str, Any] | None = None) -> Options:
         """Return the solver's own options, checked.

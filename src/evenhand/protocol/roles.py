@@ -68,6 +68,8 @@ class Role(ABC):
         Communication rounds of the accepted terms, if this role counts what it is asked itself; None counts nothing.
     in_attempts
         Messages by sender and kind that earlier attempts at the run handled, and that this one receives again.
+    quiet
+        Whether rows of history are dropped: those of a training that only finds the cut.
     opened
         Unmasked or decrypted messages that a protection layer passes to the role inside it, since the runtime last took
         them. They were never sent; an audit measures what they reveal.
@@ -86,6 +88,7 @@ class Role(ABC):
         self.effort = 0.0
         self.round_limit: int | None = None
         self.in_attempts: Mapping[str, int] = {}
+        self.quiet = False
         self._tally: dict[str, int] = {}
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
@@ -195,7 +198,7 @@ class Role(ABC):
 
     def take_reports(self) -> list[Report]:
         taken, self.reports = self.reports, []
-        return taken
+        return [] if self.quiet else taken
 
     def take_traffic(self) -> list[Traffic]:
         taken, self.traffic = self.traffic, []

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, Self, get_args
 
@@ -83,15 +83,26 @@ class Terms:
         """μ of this run."""
         return self.job.regulariser(self.n_rows)
 
+    def at_step(self, step: int, cut: float | None = None) -> Self:
+        """Return the terms for a later training of the run, or for choosing a cut; the same at all participants.
+
+        Parameters
+        ----------
+        cut
+            The cut that the rule has chosen, for those that know it.
+        """
+        known = {} if cut is None else {"cut": cut}
+        return replace(self, job=self.job.resolved(step=step, **known))
+
     # -- on the wire
 
     @cached_property
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
-        apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental", "cut"}
-        apart |= {"class_weight", "classes"}
+        apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental"}
+        apart |= {"cut", "class_weight", "rule", "step", "classes"}
         settings = [one.name for one in fields(self.job) if one.name not in apart]
-        asked = self.job.label_privacy
+        asked, rule = self.job.label_privacy, self.job.rule
         return {
             **{name: plain(getattr(self.job, name)) for name in settings},
             "constraints": [
@@ -102,7 +113,10 @@ class Terms:
             **({} if asked is None else {"label_privacy": asked.to_plain()}),
             **({"weights": self.job.weights} if self.job.protection in ("dealer", "encrypted") else {}),
             **({"allow_experimental": True} if self.job.allow_experimental else {}),
-            **({"cut": self.job.cut} if self.job.cut else {}),
+            # A cut that a rule chooses is known after training, and to fewer participants.
+            **({"cut": self.job.cut} if self.job.cut and rule is None else {}),
+            **({} if rule is None else {"rule": {name: one for name, one in asdict(rule).items() if one is not None}}),
+            **({"step": self.job.step} if self.job.step else {}),
             **({} if self.job.class_weight is None else {"class_weight": plain(self.job.class_weight)}),
             **({"classes": list(self.job.classes)} if self.job.classes else {}),
         }

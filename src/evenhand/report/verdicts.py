@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from evenhand.constraints.kinds import KINDS
-from evenhand.metrics.thresholds import RULES
+from evenhand.constraints.thresholds import RULES
 
 State: TypeAlias = Literal["missed", "contradicted", "met", "shown"]
 HEADLINES: Final[Mapping[State, str]] = {

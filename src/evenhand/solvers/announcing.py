@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from evenhand.horizontal import cutting
 from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy import key_exchange, private_align
 from evenhand.protocol import agree, align, asking, enrol, measuring, resuming, scoring
@@ -17,6 +18,7 @@ from evenhand.protocol.messages import Schema, Vocabulary
 from evenhand.protocol.solver import Solver, Split
 from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, find
+from evenhand.solvers.roles import choices_of_cut
 from evenhand.vertical import finishing
 from evenhand.vertical.protected import messages as protected
 
@@ -28,6 +30,7 @@ _LAYERS: Final[dict[tuple[Split, Protection], tuple[Vocabulary, ...]]] = {
 }
 """Messages of the layers that protect a solver's roles."""
 _LABELS: Final = Vocabulary(agree.LABELS)
+_CUT: Final = Vocabulary(agree.CUT)
 _SUMMARIES: Final = Vocabulary(agree.SUMMARY, agree.AGREED)
 
 
@@ -55,13 +58,15 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
     if isinstance(terms, HorizontalTerms):
         solver = find("horizontal", terms.job.solver)
         yield _SUMMARIES
-        after = [measuring.VOCABULARY]
+        after = [*([] if terms.job.rule is None else [cutting.VOCABULARY]), measuring.VOCABULARY]
     else:
         assert isinstance(terms, VerticalTerms)
         solver = find("vertical", terms.job.solver)
         yield private_align.VOCABULARY if private_ids else align.VOCABULARY
         if len(terms.active) > 1:
             yield _LABELS
+        if choices_of_cut(terms):
+            yield _CUT
         asked = terms.job.label_privacy
         after = [finishing.VOCABULARY] if asked is not None and asked.finish else []
         after += [scoring.VOCABULARY, *_shared_scores(terms)]
@@ -109,6 +114,7 @@ def vocabularies() -> list[Vocabulary]:
         ),
         *(one.vocabulary for one in solvers if one.split == "horizontal"),
         masked.VOCABULARY,
+        cutting.VOCABULARY,
         *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CHECKPOINTING, resuming.VOCABULARY),
         key_exchange.SEALING,
     ]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
 from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError, MissingExtraError
+from evenhand.horizontal.cutting import VOCABULARY as COUNTING
+from evenhand.horizontal.cutting import CountingClient, CountingServer
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.privacy.key_exchange import Session
 from evenhand.protocol.job import Job, Protection
+from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms, Part, VerticalTerms
@@ -49,6 +53,27 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     role = protected_party(terms, name, own, solver) if terms.only_sums else solver.participant(terms, name, own)
     role.round_limit = terms.job.max_rounds
     return role
+
+
+FOLDS: Final = 3
+"""Models that score the training rows for a rule, each without a third of them."""
+
+
+def folds(terms: VerticalTerms) -> int:
+    """Return how many models score the training rows for the rule that chooses the cut: 1 has seen its rows.
+
+    Rows are left out by weights of zero, which only the label holder's side needs to know.
+    """
+    job = terms.job
+    alone = len(terms.active) == 1 and job.label_privacy is None
+    # Trees are cross-fitted in one training.
+    takes = solver_of(terms).takes_weights and job.model != "trees"
+    return FOLDS if job.rule is not None and alone and takes else 1
+
+
+def choices_of_cut(terms: VerticalTerms) -> int:
+    """Return how often a cut is chosen before the training that counts."""
+    return terms.job.searches or int(folds(terms) > 1)
 
 
 def helpers(terms: VerticalTerms, session: Session | None = None) -> list[Role]:
@@ -112,6 +137,32 @@ def _protected(terms: HorizontalTerms, role: HorizontalClient, own: ClientData) 
         role.once = own.once
     role.round_limit = terms.job.max_rounds
     return role
+
+
+def counting_server(terms: HorizontalTerms, role: CountingServer) -> HorizontalServer:
+    """Return the server's role that chooses the cut, under the protection of the terms."""
+    if not terms.only_sums:
+        return role
+    return _with_words(_masked().SummingServer(terms, role))
+
+
+def counting_client(terms: HorizontalTerms, role: CountingClient, own: ClientData) -> HorizontalClient:
+    """Return a client's role that counts scores."""
+    found = _protected(terms, role, own)
+    # Two looks, and the words of masks about each.
+    found.round_limit = None
+    return _with_words(found) if terms.only_sums else found
+
+
+def _with_words(role: Any) -> Any:
+    """Give server and clients one vocabulary, by which an exchange finds who takes part in it."""
+    role.vocabulary = _masked_counting()
+    return role
+
+
+@cache
+def _masked_counting() -> Vocabulary:
+    return Vocabulary(*COUNTING, *import_module("evenhand.horizontal.masked.messages").VOCABULARY)
 
 
 def _masked() -> Any:

@@ -114,9 +114,8 @@ def _again(
         """Run on some of the rows; there is nothing to return if a guard refuses the rows."""
         transcript = listening()
         known = LabelledRows(labels[kept], None if sensitive is None else sensitive[kept].reset_index(drop=True))
-        short = replace(
-            terms, job=replace(terms.job, max_rounds=min(ROUNDS_AGAIN, terms.job.max_rounds)), n_rows=int(kept.sum())
-        )
+        rounds = min(ROUNDS_AGAIN, terms.job.max_rounds)
+        short = replace(terms, job=replace(terms.job, max_rounds=rounds, rule=None), n_rows=int(kept.sum()))
         data = {
             one.name: PartyData(
                 one.matrix[kept], known=known if one.active else None, categorical=one.categorical, signs=one.signs

@@ -9,6 +9,7 @@ Each participant takes the draft terms, and the steps that prepare its own rows.
     offer the terms                         accept or refuse
     agree on keys (masked sums)             agree on keys
     train                                   train
+    (with a rule for the cut: ask for counts of scores, choose it, and train again if rates are bounded at it)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +29,10 @@ from safetensors.numpy import load_file
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError, InputError, MissingExtraError
+from evenhand.errors import DataError, InputError, MissingExtraError, ProtocolError, RunError
+from evenhand.horizontal.cutting import CountingClient, CountingServer
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Single, UpdateNoise
-from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
+from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer, Outcome
 from evenhand.models.pictures import Pictures
 from evenhand.privacy.key_exchange import agree_here
 from evenhand.programs.optimality import SHARED
@@ -40,11 +43,13 @@ from evenhand.protocol.roles import SERVER, Report, Role
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.agreeing import KnownBefore, combine, held_values, say
 from evenhand.training.run import Finished, RunSettings, carry_out, certified, warn_of_results
+from evenhand.training.shared_model import model_state, scorer
 from evenhand.training.together import AgreeOnKeys, Steps, Together, Training, enrolled, offer
 
 # -- the training stage
@@ -57,6 +62,7 @@ class HorizontalTraining(Training):
     terms: HorizontalTerms
     name: str
     own: HorizontalServerData | ClientData
+    searching: bool = False
 
     def role(self) -> HorizontalServer | HorizontalClient:
         if isinstance(self.own, ClientData):
@@ -90,10 +96,15 @@ class TrainedAcrossClients(NamedTuple):
 
 
 def train_as_client(terms: HorizontalTerms, name: str, own: ClientData) -> Steps[HorizontalTerms]:
-    """Train as a client; return the terms."""
+    """Train as a client; return the terms, with the cut if a rule has chosen it."""
     if terms.only_sums and own.session is None:
         own = replace(own, session=(yield AgreeOnKeys(name, terms)))
-    yield HorizontalTraining(terms, name, own)
+    for _ in range(terms.job.searches):
+        yield HorizontalTraining(terms, name, _at_step(own, terms), searching=True)
+        terms = yield from _receive_cut(terms, own)
+    yield HorizontalTraining(terms, name, _at_step(own, terms))
+    if terms.job.rule is not None and not terms.job.searches:
+        terms = yield from _receive_cut(terms, own)
     return terms
 
 
@@ -101,8 +112,47 @@ def train_as_server(terms: HorizontalTerms, own: HorizontalServerData) -> Steps[
     """Train as the server; return it with the model."""
     if terms.only_sums:
         yield AgreeOnKeys(SERVER, terms)
+    for _ in range(terms.job.searches):
+        searched = yield HorizontalTraining(terms, SERVER, own, searching=True)
+        terms = yield from _choose_cut(terms, searched.outcome())
     server: HorizontalServer = yield HorizontalTraining(terms, SERVER, own)
+    if terms.job.rule is not None and not terms.job.searches:
+        terms = yield from _choose_cut(terms, server.outcome())
     return TrainedAcrossClients(terms, server)
+
+
+def _at_step(own: ClientData, terms: HorizontalTerms) -> ClientData:
+    """Return a client's data for one of several steps, whose questions have the same numbers of rounds."""
+    once, step = own.once, terms.job.step
+    if once is None or step == 0:
+        return own
+    return replace(own, once=lambda place, content: once(f"step {step} {place}", content))
+
+
+def _choose_cut(terms: HorizontalTerms, found: Outcome) -> Steps[HorizontalTerms]:
+    """Let clients count the scores of a model; return the terms with the cut that the rule chooses."""
+    model = state_bytes(model_state(terms, found.model, found.weights, found.statistics))
+    terms = terms.at_step(terms.job.step + 1)
+    assert terms.job.rule is not None
+    counting = CountingServer(terms.names, terms.job.rule, model)
+    yield solver_roles.counting_server(terms, counting)
+    return terms.at_step(terms.job.step + 1, counting.cut)
+
+
+def _receive_cut(terms: HorizontalTerms, own: ClientData) -> Steps[HorizontalTerms]:
+    """Count the scores of the client's training rows; return the terms with the cut that the server chooses."""
+    terms = terms.at_step(terms.job.step + 1)
+    counting = CountingClient(own.rows, lambda model: _scores(model, own.rows))
+    yield solver_roles.counting_client(terms, counting, _at_step(own, terms))
+    return terms.at_step(terms.job.step + 1, counting.cut)
+
+
+def _scores(model: bytes, rows: ClientRows) -> Array:
+    try:
+        state = state_from(model, Path("the model"))
+    except RunError as error:
+        raise ProtocolError(f"the server sent a model that cannot be read: {error}") from error
+    return scorer(state)(rows.features)
 
 
 # -- from the draft terms to the trained model
@@ -307,20 +357,27 @@ def train_together(
     on_round: Callable[[Report], None] | None = None,
 ) -> HorizontalRun:
     """Run all participants' remaining steps in this process; the other parameters are those of `RunSettings`."""
-    stages = together.to_training()
+    while (stages := together.to_training())[SERVER].searching:
+        searched = carry_out(partial(_built, stages), RunSettings(clock, transcript=together.transcript), lambda _: ())
+        together.to_next_training({SERVER: searched.server})
+        del searched
     terms = stages[SERVER].terms
-    at_clients = {name: one.own for name, one in stages.items() if isinstance(one.own, ClientData)}
-    at_server = stages[SERVER].own
-    assert isinstance(at_server, HorizontalServerData)
     finished = carry_out(
-        lambda: build_roles(terms, at_server, at_clients),
+        partial(_built, stages),
         RunSettings(clock, folder, checkpoint_seconds, on_round, transcript=together.transcript),
         lambda head: (head.snapshot(), terms.to_plain(), *_own_data(stages)),
     )
     warn_of_results(finished.server)
-    together.to_the_end({SERVER: finished.server})
+    ends = together.to_the_end({SERVER: finished.server})
     finished.recorder.flush()
-    return _run(terms, finished)
+    return _run(ends[SERVER].terms, finished)
+
+
+def _built(stages: Mapping[str, HorizontalTraining]) -> tuple[HorizontalServer, Sequence[HorizontalClient]]:
+    at_clients = {name: one.own for name, one in stages.items() if isinstance(one.own, ClientData)}
+    at_server = stages[SERVER].own
+    assert isinstance(at_server, HorizontalServerData)
+    return build_roles(stages[SERVER].terms, at_server, at_clients)
 
 
 def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:

@@ -6,8 +6,9 @@ yields one of three things:
 - a `Role`: its role in one exchange before or after training (enrol, align, agree, send labels, finish, score). The
   generator continues when the role is done, and reads the result from the role.
 - `AgreeOnKeys`: it needs keys that it shares with the others. The value of the ``yield`` expression is its `Session`.
-- one `Training`: its training stage. The value of the ``yield`` expression is the participant's result of training:
-  a party gets its model, the server gets the solver's server.
+- a `Training`: its training stage. The value of the ``yield`` expression is the participant's result of training:
+  a party gets its model, the server gets the solver's server. Where a rule chooses a cut that constraints depend on,
+  there are several, and all but the last are `searching`.
 
 The generator returns the participant's final result. Each split defines its steps once (`training/vertical_steps.py`),
 on top of *sources* of a participant's own data: a table that a job file names, or a frame in memory. Two drivers run
@@ -54,9 +55,12 @@ class Training(ABC):
     ----------
     name
         The participant's name.
+    searching
+        Whether another training follows: this one only finds the cut.
     """
 
     name: str
+    searching: bool = False
 
     @abstractmethod
     def role(self) -> Role:
@@ -137,7 +141,9 @@ def alone(
             answer = None
             if isinstance(step, Training):
                 role = step.role()
-                yield from run_training(role, step.identity())
+                role.quiet = step.searching
+                # An interrupted run searches again: only the training that counts has checkpoints.
+                yield from (without_checkpoints if step.searching else run_training)(role, step.identity())
                 answer = step.outcome(role)
                 del role
             elif isinstance(step, AgreeOnKeys):
@@ -177,10 +183,20 @@ class Together(Generic[Stage]):
         if self._stages is None:
             for name in self._steps:
                 self._advance(name)
-            while any(isinstance(step, Role) for step in self._at.values()):
-                self._exchange()
-            self._stages = {name: self._at[name] for name in self._steps}  # type: ignore[misc]
+            self._exchange_to_training()
+        assert self._stages is not None
         return self._stages
+
+    def _exchange_to_training(self) -> None:
+        while any(isinstance(step, Role) for step in self._at.values()):
+            self._exchange()
+        self._stages = {name: self._at[name] for name in self._steps}  # type: ignore[misc]
+
+    def to_next_training(self, outcomes: Mapping[str, Any]) -> None:
+        """Continue after a training stage that another one follows; `to_training` then returns that one."""
+        for name in self._steps:
+            self._advance(name, outcomes.get(name))
+        self._exchange_to_training()
 
     def to_the_end(self, outcomes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Continue after training; return the results of all participants.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,12 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.registry import check_takes_weights
-from evenhand.training.run import RunSettings, carry_out, certified, warn_of_results
+from evenhand.training.run import Finished, RunSettings, carry_out, certified, warn_of_results
 from evenhand.training.together import Together
 from evenhand.training.vertical_steps import VerticalTraining
 from evenhand.vertical.problem import Start
 from evenhand.vertical.protected import build as protected
-from evenhand.vertical.server import CompiledRun
+from evenhand.vertical.server import CompiledRun, Server, UnseenScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,9 @@ class VerticalRun:
     label_privacy
         The privacy statement about the labels, if they were sent as randomised responses.
     unseen_scores
-        Cross-fitted scores of the training rows, if the solver has them.
+        Scores of the training rows by models that have not seen them, if the solver has them.
+    cut
+        The cut that earlier trainings of the run found, where constraints bound rates at a cut that a rule chooses.
     """
 
     models: Mapping[str, Scorer]
@@ -69,7 +72,8 @@ class VerticalRun:
     statistics: Mapping[str, Any] = field(default_factory=dict)
     proofs: Sequence[Proof] = ()
     label_privacy: LabelStatement | None = None
-    unseen_scores: Array | None = None
+    unseen_scores: UnseenScores | None = None
+    cut: float | None = None
 
     def as_start(self) -> Start:
         """Return the final weights and multipliers, to start another run from."""
@@ -104,19 +108,28 @@ def train_together(
         raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     stages, transcript = together.to_training(), together.transcript
     terms = stages[SERVER].terms
+    kept = transcript.messages is not None
     if workers is not None and runtime != "threads":
         raise InputError(f"workers applies to runtime 'threads' only; the runtime is {runtime!r}")
     threads = None if runtime != "threads" else len(terms.active) if workers is None else workers
+    while stages[SERVER].searching:
+        searched = carry_out(
+            partial(_build_roles, runtime, clock, kept, stages),
+            RunSettings(clock, threads=threads, transcript=transcript),
+            lambda _: (),
+        )
+        together.to_next_training(_outcomes(searched, terms))
+        del searched
+        stages = together.to_training()
     finished = carry_out(
-        lambda: _build_roles(runtime, clock, transcript.messages is not None, stages),
+        lambda: _build_roles(runtime, clock, kept, stages),
         RunSettings(clock, folder, checkpoint_seconds, on_round, threads=threads, transcript=transcript),
         lambda _: _identity(stages),
     )
-    server = solver_roles.solvers_server(finished.server)
+    outcomes = _outcomes(finished, terms)
+    server: Server = outcomes[SERVER]
     warn_of_results(server)
-    models = server.models if isinstance(server, CompiledRun) else _models(finished.others, terms)
-    server.weight_shares = protected.server_shares(finished.server)
-    ends = together.to_the_end({SERVER: server, **models})
+    ends = together.to_the_end(outcomes)
     finished.recorder.flush()
     return VerticalRun(
         # One process is everybody, so it joins the shares of weights that participants keep apart.
@@ -133,8 +146,17 @@ def train_together(
         statistics=server.statistics(),
         proofs=server.proofs(),
         label_privacy=label_statement(terms, ends[SERVER].key),
-        unseen_scores=server.unseen_scores(),
+        unseen_scores=ends[SERVER].unseen,
+        cut=server.job.cut if solver_roles.choices_of_cut(terms) else None,
     )
+
+
+def _outcomes(finished: Finished[Any, Any], terms: VerticalTerms) -> dict[str, Any]:
+    """Return each participant's result of training: the solver's server, and the parties' models."""
+    server = solver_roles.solvers_server(finished.server)
+    models = server.models if isinstance(server, CompiledRun) else _models(finished.others, terms)
+    server.weight_shares = protected.server_shares(finished.server)
+    return {SERVER: server, **models}
 
 
 def label_statement(terms: VerticalTerms, key: AnswerKey | None) -> LabelStatement | None:

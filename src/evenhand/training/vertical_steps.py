@@ -9,6 +9,7 @@ Each takes the draft terms and a source of its own data; see `training/together.
     read labels, offer the terms    accept or refuse                 accept or refuse
     send labels to further active parties
     train                           train                            train
+    (with a rule for the cut: send it to active parties, and train again)
     send joint scores               the label holder fits its own part to the true labels (`finish`)
 """
 
@@ -16,19 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.binding import compared_groups
+from evenhand.constraints.binding import compared_groups, strata
 from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import RunError
 from evenhand.models.base import Scorer
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey
-from evenhand.protocol.agree import LabelParty, LabelServer
+from evenhand.programs.combining.cross_fitting import assign_folds
+from evenhand.protocol.agree import CutParty, CutServer, LabelParty, LabelServer
 from evenhand.protocol.enrol import Policy, anything
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms, VerticalTerms, group_name
@@ -39,7 +42,10 @@ from evenhand.training.vertical_sources import Alignment, LabelsHere, LabelSourc
 from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import PartyData, ServerData, answered
 from evenhand.vertical.protected import build as protected
-from evenhand.vertical.server import Server
+from evenhand.vertical.server import CROSS_FITTED, TRAINING_ROWS, Server, UnseenScores
+
+Own = TypeVar("Own", ServerData, PartyData)
+Known = TypeVar("Known", bound=LabelledRows)
 
 # -- the training stage
 
@@ -53,6 +59,7 @@ class VerticalTraining(Training):
     own: ServerData | PartyData | None
     session: Session | None = None
     """The dealer's secrets; those of others are with their data."""
+    searching: bool = False
 
     def role(self) -> Role:
         if isinstance(self.own, ServerData):
@@ -93,12 +100,16 @@ class TrainedParty(NamedTuple):
 
 
 class TrainedServer(NamedTuple):
-    """Result of the server after training; `key` is that of randomised responses."""
+    """Result of the server after training; `key` is that of randomised responses.
+
+    `unseen` has the training rows' scores by models that have not seen them, if there are such models.
+    """
 
     terms: VerticalTerms
     server: Server
     key: AnswerKey | None
     session: Session | None = None
+    unseen: UnseenScores | None = None
 
 
 def train_as_party(
@@ -111,8 +122,17 @@ def train_as_party(
     truth
         At the label holder: the true labels and groups.
     """
-    if solver_roles.agrees_on_keys(terms) and own.session is None:
-        own = replace(own, session=(yield AgreeOnKeys(name, terms)))
+    own = yield from _with_session(terms, name, own)
+    fold = _folds(terms, own.known)
+    for _ in range(solver_roles.choices_of_cut(terms)):
+        for place in range(solver_roles.folds(terms)):
+            data = own if own.known is None else replace(own, known=_without(own.known, fold, place))
+            yield VerticalTraining(terms, name, data, searching=True)
+            terms = yield from _with_next_step(terms, name)
+        if name in terms.active:
+            told = CutParty(name)
+            yield told
+            terms = terms.at_step(terms.job.step, told.cut)
     model: Scorer = yield VerticalTraining(terms, name, own)
     if truth is not None and terms.job.finishes:
         yield FinishParty(terms, model, truth)
@@ -121,12 +141,67 @@ def train_as_party(
 
 def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey | None = None) -> Steps[TrainedServer]:
     """Train; with label privacy and `finish`, then send the joint scores to the label holder."""
-    if solver_roles.agrees_on_keys(terms) and own.session is None:
-        own = replace(own, session=(yield AgreeOnKeys(SERVER, terms)))
+    own = yield from _with_session(terms, SERVER, own)
+    fold, unseen = _folds(terms, own), None
+    for _ in range(solver_roles.choices_of_cut(terms)):
+        found: UnseenScores | None = None
+        for place in range(solver_roles.folds(terms)):
+            searched: Server = yield VerticalTraining(terms, SERVER, _without(own, fold, place), searching=True)
+            found = _joined(found, searched, fold, place)
+            del searched
+            terms = terms.at_step(terms.job.step + 1)
+            yield from offer(terms)
+        assert found is not None
+        assert terms.job.rule is not None
+        cut, unseen = terms.job.rule.choose(own.labels, found.scores), found
+        yield CutServer(terms.active, cut)
+        terms = terms.at_step(terms.job.step, cut)
     server: Server = yield VerticalTraining(terms, SERVER, own)
     if terms.job.finishes:
         yield FinishServer(terms, server.present().scores)
-    return TrainedServer(terms, server, key, own.session)
+    return TrainedServer(terms, server, key, own.session, server.unseen_scores() or unseen)
+
+
+def _with_session(terms: VerticalTerms, name: str, own: Own) -> Steps[Own]:
+    """Return a participant's data with its secrets, on which all agree first where messages are hidden."""
+    if solver_roles.agrees_on_keys(terms) and own.session is None:
+        return replace(own, session=(yield AgreeOnKeys(name, terms)))
+    return own
+
+
+def _with_next_step(terms: VerticalTerms, name: str) -> Steps[VerticalTerms]:
+    """Wait until all have ended a training, so that messages of the next do not reach roles of this one."""
+    following = terms.at_step(terms.job.step + 1)
+    yield from enrolled(name, following, anything)
+    return following
+
+
+def _folds(terms: VerticalTerms, known: LabelledRows | None) -> Integers | None:
+    """Return the fold of each row; everybody with the labels finds the same. Rows that no other is like are in none."""
+    if known is None or solver_roles.folds(terms) == 1:
+        return None
+    frame = groups_frame(known.groups, len(known.labels))
+    return assign_folds(strata([(known.labels > 0).astype(np.int64), *_codes(frame)])[0], solver_roles.folds(terms))
+
+
+def _codes(frame: pd.DataFrame) -> list[Integers]:
+    return [pd.factorize(column)[0].astype(np.int64) for _, column in frame.items()]
+
+
+def _without(known: Known, fold: Integers | None, place: int) -> Known:
+    """Return the rows with a weight of zero for those of one fold; passive parties do not know the weights."""
+    if fold is None:
+        return known
+    weights = np.ones(len(fold)) if known.sample_weight is None else known.sample_weight
+    return replace(known, sample_weight=np.where(fold == place, 0.0, weights))
+
+
+def _joined(found: UnseenScores | None, searched: Server, fold: Integers | None, place: int) -> UnseenScores:
+    """Add the scores of one fold's rows by the model that has not seen them."""
+    scores = searched.present().scores
+    if fold is None:
+        return searched.unseen_scores() or UnseenScores(scores, TRAINING_ROWS)
+    return UnseenScores(scores if found is None else np.where(fold == place, scores, found.scores), CROSS_FITTED)
 
 
 class TrainedDealer(NamedTuple):
@@ -140,6 +215,9 @@ def train_as_dealer(terms: VerticalTerms, name: str, session: Session | None = N
     """Send random numbers to the others while they train."""
     if session is None:
         session = yield AgreeOnKeys(name, terms)
+    for _ in range(solver_roles.choices_of_cut(terms) * solver_roles.folds(terms)):
+        yield VerticalTraining(terms, name, None, session, searching=True)
+        terms = yield from _with_next_step(terms, name)
     yield VerticalTraining(terms, name, None, session)
     return TrainedDealer(terms, session)
 

@@ -7,7 +7,7 @@ parties trust with both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,16 @@ from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.problem import ServerData, message_sizes, own_lagrangian
+
+CROSS_FITTED: Final = "cross-fitted scores"
+TRAINING_ROWS: Final = "training rows"
+
+
+class UnseenScores(NamedTuple):
+    """Scores of the training rows by models that have not seen them, and how they were made."""
+
+    scores: Array
+    words: str
 
 
 class Distance(NamedTuple):
@@ -198,7 +208,7 @@ class Server(Role):
         )
         self.done = True
 
-    def unseen_scores(self) -> Array | None:
+    def unseen_scores(self) -> UnseenScores | None:
         """Return the training rows' scores by models that have not seen them; None if the solver has none."""
         return None
 

@@ -15,7 +15,6 @@ from evenhand.errors import DataError, InputError, RunError
 from evenhand.jobs.exporting.columns import features
 from evenhand.jobs.exporting.forest import forest
 from evenhand.jobs.exporting.graph import Graph
-from evenhand.jobs.horizontal.runs import scorer
 from evenhand.jobs.new_rows import party_encoder, party_model
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import LinearModel
@@ -23,6 +22,7 @@ from evenhand.models.mlp import MLPModel
 from evenhand.models.trees import TreesModel
 from evenhand.models.weight_share import WeightShare
 from evenhand.runtime.folder import RunFolder
+from evenhand.training.shared_model import scorer
 
 
 def export_onnx(folder: RunFolder, party: str | None = None) -> bytes:

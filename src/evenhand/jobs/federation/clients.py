@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
@@ -30,11 +29,10 @@ from evenhand.jobs.federation.checkpointing import (
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
-from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, model_state, scorer, stated_privacy
+from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
-from evenhand.jobs.quality import QualityRows, quality, run_result, stated_cut
+from evenhand.jobs.quality import QualityRows, quality, run_cut, run_result, stated_cut
 from evenhand.jobs.tables import Labels, NumericTargets, parts_of
-from evenhand.metrics.thresholds import Cut
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
 from evenhand.protocol.roles import SERVER
@@ -47,6 +45,7 @@ from evenhand.runtime.site import Program
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.training.horizontal import client_steps, server_steps
 from evenhand.training.run import certified
+from evenhand.training.shared_model import model_state, scorer
 from evenhand.training.together import Steps, alone
 
 
@@ -71,7 +70,7 @@ class ClientEnd:
         told = {"terms": self.terms.digest, "labels": self.labels._asdict(), **self.quality}
         if isinstance(self.labels, NumericTargets):
             return told
-        return told | {"cut": stated_cut(Cut(self.terms.job.cut, f"{expit(self.terms.job.cut):g}"))}
+        return told | {"cut": stated_cut(run_cut(self.terms.job))}
 
 
 class _OwnTable(ClientTable):
@@ -161,7 +160,9 @@ def _client(
     if isinstance(table.labels, NumericTargets):
         found = _own_quality(job, rows, table.labels, measuring.model)
     elif at_home:
-        found = measured_quality(job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)})
+        found = measured_quality(
+            job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)}, terms.job.cut
+        )
     return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, table.name, table.reference, found)
 
 
@@ -202,19 +203,18 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     terms, server = yield from server_steps(_draft(job), KnownBefore(job.data.groups), side.steps())
     trained_with = sent()
     outcome = server.outcome()
-    model = model_state(job, terms.shape, outcome.model, outcome.weights, outcome.statistics)
+    model = model_state(terms, outcome.model, outcome.weights, outcome.statistics)
     measuring = MeasureServer(names, state_bytes(model), counts=not keeps_counts(terms))
     yield measuring
     counts, labels = measuring.counts, side.labels
     assert isinstance(labels, (Labels, NumericTargets))
-    scores = scores_of(counts, job) if counts else np.zeros(0)
-    trained = job.to_job()
-    cut = Cut(trained.cut, f"{job.job.to_threshold():g}")
+    trained, cut = job.to_job(), run_cut(terms.job)
+    scores = scores_of(counts, job, cut.score) if counts else np.zeros(0)
     result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with, cut)
     result |= {"solver": trained.solver, "disclosure": clients_disclosure(job)}
     if counts:
         assert isinstance(labels, Labels)
-        result |= measured_quality(job, labels, counts)
+        result |= measured_quality(job, labels, counts, cut.score)
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)
     return result

@@ -42,10 +42,12 @@ def count_decisions(rows: EncodedRows, scores: Array, cut: float = 0.0) -> Summa
     return {"groups": groups, **found}
 
 
-def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str, Summary]) -> dict[str, Any]:
+def measured_quality(
+    job: HorizontalJobFile, labels: Labels, counts: Mapping[str, Summary], cut: float
+) -> dict[str, Any]:
     """Return the quality entries of `result.json`, from all clients' counts."""
     try:
-        parts = {part: _rows(job, counts, part) for part in ("train", "test")}
+        parts = {part: _rows(job, counts, part, cut) for part in ("train", "test")}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"a client sent counts that cannot be read: {error!r}") from error
     parts = {part: one for part, one in parts.items() if len(one)}
@@ -53,7 +55,7 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str
     rows = measurable(rows, job.job.asks_for_test_rows)
     scores = {part: one["score"].to_numpy() for part, one in parts.items()}
     constraints = constraints_over_all(job)
-    found = quality(rows, scores, constraints=constraints, cut=job.to_job().cut)
+    found = quality(rows, scores, constraints=constraints, cut=cut)
     for kind in ("intervals", "standard_errors", "bounds"):
         for one in found[kind].values():
             for name in _OF_LOSS:
@@ -68,16 +70,16 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str
         for line in lines:
             if line["constraint"] in of_loss:
                 line["standard_error"] = line["bound"] = None
-    return {**found, "clients": {name: _of_client(job, counts, name) for name in counts}}
+    return {**found, "clients": {name: _of_client(job, counts, name, cut) for name in counts}}
 
 
-def scores_of(counts: Mapping[str, Summary], job: HorizontalJobFile) -> Array:
+def scores_of(counts: Mapping[str, Summary], job: HorizontalJobFile, cut: float) -> Array:
     """Return stand-in scores of the training rows, with the same decisions as the true scores."""
-    found: Array = _rows(job, counts, "train")["score"].to_numpy()
+    found: Array = _rows(job, counts, "train", cut)["score"].to_numpy()
     return found
 
 
-def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str) -> pd.DataFrame:
+def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str, cut: float) -> pd.DataFrame:
     """Return one stand-in row for each counted row, with its combination's mean loss and the same decision."""
     names = job.data.sensitive
     columns = ["sign", *names, "positive", "rows", "loss"]
@@ -92,7 +94,6 @@ def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str) -> p
     signs, n, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
     score: Array = -signs * np.log(np.maximum(np.expm1(losses / n), 1e-300))
     # Losses with the same decision lie on one side of that at the cut. So does their mean, except for rounding.
-    cut = job.to_job().cut
     above = np.nextafter(cut, np.inf) if cut else np.finfo(np.float64).tiny
     positive = frame["positive"].to_numpy(dtype=bool)
     frame = frame.assign(score=np.where(positive, np.maximum(score, above), np.minimum(score, cut)))
@@ -104,12 +105,12 @@ def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) ->
     return QualityRows(rows["sign"].to_numpy(dtype=np.float64), rows[names] if names else None, names=labels)
 
 
-def _of_client(job: HorizontalJobFile, counts: Mapping[str, Summary], name: str) -> dict[str, Any]:
+def _of_client(job: HorizontalJobFile, counts: Mapping[str, Summary], name: str, cut: float) -> dict[str, Any]:
     """Return a client's number of rows, and the model's accuracy on them."""
     found = {}
     for part in ("train", "test"):
-        rows = _rows(job, {name: counts[name]}, part)
+        rows = _rows(job, {name: counts[name]}, part, cut)
         if len(rows):
-            right = (rows["score"] > job.to_job().cut) == (rows["sign"] > 0)
+            right = (rows["score"] > cut) == (rows["sign"] > 0)
             found[part] = {"rows": len(rows), "accuracy": float(right.mean())}
     return found

@@ -16,7 +16,6 @@ from evenhand.jobs.ledger import Limits
 from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
 from evenhand.jobs.schema import check_names, located
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
-from evenhand.metrics.thresholds import Threshold
 from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
@@ -287,21 +286,10 @@ def _check_job(job: FederationJob) -> None:
     if job.job.runtime != "auto":
         raise JobError("key job.runtime is for runs in one process; remove it from a job between organisations")
     trained = job.to_job()
-    if isinstance(job.job.to_threshold(), Threshold) and any(
-        getattr(one, "measure", "error") != "loss" for one in trained.constraints
-    ):
-        raise JobError(
-            f"key job.threshold is {job.job.threshold!r}: the cut would be chosen after training, but the constraint "
-            "bounds rates at the cut. Between organisations give a number, such as the one of a run in one process"
-        )
     check_training(trained)
 
 
 def _check_clients_job(job: ClientsJob) -> None:
-    if isinstance(job.job.to_threshold(), Threshold):
-        raise JobError(
-            f"key job.threshold is {job.job.threshold!r}, but no participant has all labels and scores; give a number"
-        )
     check_names("client", list(job.parts))
     for name in job.parts:
         site_name(name)

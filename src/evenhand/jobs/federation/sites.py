@@ -40,7 +40,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.solvers.registry import check_takes_weights
-from evenhand.solvers.roles import agrees_on_keys, vertical_terms
+from evenhand.solvers.roles import agrees_on_keys, choices_of_cut, vertical_terms
 from evenhand.training.run import certified
 from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
@@ -191,9 +191,10 @@ def server_program(
     steps = server_steps(draft_terms(job), rows, alignment_of(job))
     folder = identity_folder(identity, base)
     attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
-    terms, server, key, session = yield from alone(steps, training_runner(checkpoints), attempt)
+    terms, server, key, session, unseen = yield from alone(steps, training_runner(checkpoints), attempt)
+    found = terms.job.cut if choices_of_cut(terms) else None
     told, shares = (
-        ServersWord(certified(server.certificate), server.proofs(), server.statistics(), server.unseen_scores()),
+        ServersWord(certified(server.certificate), server.proofs(), server.statistics(), unseen, found),
         server.weight_shares,
     )
     trained = server.present().scores if shares and not terms.job.finishes else None

@@ -9,6 +9,7 @@ from pydantic import Field, PlainValidator
 
 from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
+from evenhand.constraints.thresholds import RULES
 from evenhand.data.tables.readers import is_libsvm
 from evenhand.errors import InputError, JobError, MissingExtraError
 from evenhand.horizontal.problem import UpdateNoise
@@ -254,6 +255,11 @@ def _check_training(job: HorizontalJobFile) -> None:
         raise JobError(f"data.label lists {job.n_classes} classes, but solver {trained.solver!r} supports only two")
     if job.n_classes is not None and job.job.threshold != 0.5:
         raise JobError(f"data.label lists {job.n_classes} classes; threshold is for two labels, so remove it")
+    if job.job.threshold in RULES and job.privacy is not None:
+        raise JobError(
+            f"key job.threshold is {quoted(job.job.threshold)}: a rule needs counts of the clients' scores, which the "
+            "noise of [privacy] does not cover; give a number"
+        )
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:

@@ -384,7 +384,7 @@ def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Boolea
     """Return a client's test rows, by a hash of the id, or of the client's name and the row's number."""
     known = ids if job.data.id is not None else [f"{name} {number}" for number in range(len(ids))]
     with naming(f"client {name!r}"):
-        return hold_out(known, job.job.test_fraction, job.job.seed, none_is_fine=True)
+        return hold_out(known, job.job, none_is_fine=True)
 
 
 def learned_encoder(

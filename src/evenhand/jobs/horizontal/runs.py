@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable, require_unchanged
-from evenhand.errors import DataError, EvenhandWarning, MissingExtraError
+from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.horizontal.file import HorizontalJobFile
@@ -28,23 +27,18 @@ from evenhand.jobs.horizontal.rows import (
     given_encoder,
 )
 from evenhand.jobs.quality import (
-    SEARCHES,
     QualityRows,
     check_measurable,
-    chosen_cut,
     explained,
     measurable,
-    needs_search,
+    not_shown,
     quality,
     right_decisions,
+    run_cut,
     run_result,
 )
 from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, parts_of
-from evenhand.metrics.thresholds import Cut
-from evenhand.models.binned_trees import BinnedTrees
-from evenhand.models.linear import SharedLinear
 from evenhand.protocol.roles import SERVER, Report
-from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.statement import disclosure
@@ -57,6 +51,7 @@ from evenhand.training.horizontal import (
     train_together,
 )
 from evenhand.training.protection import client_privacy
+from evenhand.training.shared_model import model_state, scorer
 from evenhand.training.together import Steps, Together
 
 
@@ -131,13 +126,19 @@ class HorizontalTables:
         """Masks of all clients' rows, by part."""
         return parts_of(self.pooled({name: one.test for name, one in self.clients.items()}))
 
+    def not_shown(self) -> list[str]:
+        """Return a remark if nothing will be shown for new people, unless the job file asks for that."""
+        sizes = {name: one.n_rows for name, one in self.clients.items()}
+        test = self.pooled({name: one.test for name, one in self.clients.items()})
+        return not_shown(sizes, test, self.labelled(), self.side.asks_for_test_rows)
+
     def pooled(self, of_clients: Mapping[str, Any]) -> Any:
         """Concatenate an array over all clients' rows."""
         return np.concatenate([of_clients[name] for name in self.tables])
 
 
 def load_horizontal_tables(
-    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None, cut: float | None = None
+    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
 ) -> HorizontalTables:
     """Read and check everything a job needs, and agree on the terms; train and write nothing.
 
@@ -145,19 +146,17 @@ def load_horizontal_tables(
     ----------
     transcript
         Records the messages; None creates a new one.
-    cut
-        Score at which constraints bound rates; None is the job's.
     """
-    tables = open_horizontal_tables(job, base, transcript, cut)
+    tables = open_horizontal_tables(job, base, transcript)
     tables.together.to_training()
     return tables
 
 
 def open_horizontal_tables(
-    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None, cut: float | None = None
+    job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
 ) -> HorizontalTables:
     """Read all tables, before clients agree on terms."""
-    data, trained = job.data, job.to_job() if cut is None else job.to_job().resolved(cut=cut)
+    data, trained = job.data, job.to_job()
     tables = {one.name: ClientTable(one, one.name, f"client {one.name!r}", job, base) for one in job.client}
     server = ClientTable(job.server, SERVER_ROWS, "[server]", job, base) if job.server.has_rows else None
     everybody = [*tables.values(), *([] if server is None else [server])]
@@ -229,7 +228,6 @@ def run_horizontal_job(
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
     check_epsilon(job, tables.learned)
-    tables, cut = _with_cut(job, base, tables)
     with record_in(out, job_content(job), base, resume) as folder:
         run = train_together(
             tables.together,
@@ -239,33 +237,15 @@ def run_horizontal_job(
             on_round=on_round,
         )
         require_unchanged(tables.seen)
-        state = model_state(job, run.terms.shape, run.model, run.weights, run.statistics)
+        state = model_state(run.terms, run.model, run.weights, run.statistics)
         if tables.encoder is not None:
             folder.write_model("encoder", tables.encoder.to_state())
             for name, table in tables.tables.items():
                 folder.write_client(name, "reference", table.reference.to_state())
         folder.write_model("weights", state)
-        result = _result(job, run, tables, scorer(state), cut)
+        result = _result(job, run, tables, scorer(state))
         folder.finish(result)
     return FinishedHorizontalRun(run, folder, result)
-
-
-def _with_cut(job: HorizontalJobFile, base: Path, tables: HorizontalTables) -> tuple[HorizontalTables, Cut | None]:
-    """Find the cut by earlier runs if constraints bound rates at it; return the tables of a run at that cut."""
-    threshold, cut = job.job.to_threshold(), None
-    if not needs_search(threshold, tables.together.to_training()[SERVER].terms.inequalities):
-        return tables, None
-    for _ in range(SEARCHES):
-        with warnings.catch_warnings():
-            # The run that counts says it again.
-            warnings.simplefilter("ignore", EvenhandWarning)
-            run = train_together(tables.together)
-            score = scorer(model_state(job, run.terms.shape, run.model, run.weights, run.statistics))
-            everybody = tables.pooled({name: score(rows.features) for name, rows in tables.clients.items()})
-            scores = {part: everybody[rows] for part, rows in tables.parts().items()}
-            cut = chosen_cut(threshold, tables.labelled(), scores, None)
-            tables = load_horizontal_tables(job, base, cut=cut.score)
-    return tables, cut
 
 
 # -- quality
@@ -289,12 +269,11 @@ def _result(
     run: HorizontalRun,
     tables: HorizontalTables,
     score: Callable[[Any], Array],
-    cut: Cut | None,
 ) -> dict[str, Any]:
     of_clients = {name: score(rows.features) for name, rows in tables.clients.items()}
     everybody, labelled = tables.pooled(of_clients), tables.labelled()
     scores = {part: everybody[rows] for part, rows in tables.parts().items()}
-    cut = chosen_cut(job.job.to_threshold(), labelled, scores, None) if cut is None else cut
+    cut = run_cut(run.terms.job)
     result: dict[str, Any] = {
         "disclosure": clients_disclosure(job),
         **run_result(job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript, cut),
@@ -352,36 +331,3 @@ def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array, cut: flo
         for name, inside in parts.items()
         if inside.any()
     }
-
-
-# -- the model on disk
-
-
-def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weights: Any, statistics: Any) -> State:
-    """Return the shared model as it is saved; the shape is that of a row: encoded columns, or a picture."""
-    state: State = {
-        "model": job.to_job().model,
-        **({"columns": shape[0]} if len(shape) == 1 else {"shape": list(shape)}),
-        **({} if job.n_classes is None else {"classes": job.n_classes}),
-        "hidden": list(job.to_job().hidden),
-        "weights": weights,
-        "statistics": statistics,
-    }
-    return state | model.to_state() if isinstance(model, BinnedTrees) else state
-
-
-def scorer(state: State) -> Callable[[Any], Array]:
-    """Return a function that scores encoded rows with saved weights; linear models do not need torch."""
-    classes = None if state.get("classes") is None else int(state["classes"])
-    if state["model"] == "linear" and "shape" not in state:
-        return SharedLinear(np.asarray(state["weights"], dtype=np.float64), classes).predict
-    if state["model"] == "trees":
-        return BinnedTrees.from_state(state).predict
-    try:
-        from evenhand.models.networks import make_network
-    except ImportError as error:
-        raise MissingExtraError("A network across clients", "torch") from error
-    shape = tuple(map(int, state["shape"])) if "shape" in state else (int(state["columns"]),)
-    network = make_network(state["model"], shape, classes, tuple(state["hidden"]))
-    network.load(state["weights"], state["statistics"])
-    return network.predict

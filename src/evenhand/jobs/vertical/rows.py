@@ -141,12 +141,7 @@ class TableRows:
     def take(self, places: Integers) -> int:
         self.table = self.open().taken(places)
         self.index = self.table.known.index
-        self.test = hold_out(
-            self.index,
-            self._section.test_fraction,
-            self._section.seed,
-            none_is_fine=not self._section.asks_for_test_rows,
-        )
+        self.test = hold_out(self.index, self._section)
         return int((~self.test).sum())
 
     def labels(self) -> HeldLabels:
@@ -213,6 +208,11 @@ class TableRows:
             groups = None if found.groups is None else found.groups.reset_index(drop=True).copy()
             self._held = replace(found, groups=groups)
         return self._held
+
+    @property
+    def asks_for_test_rows(self) -> bool:
+        """Whether the job file asks for held-out rows, or for none."""
+        return self._section.asks_for_test_rows
 
     def labelled(self) -> dict[str, QualityRows]:
         """Return the rows of each non-empty part, to measure quality on."""

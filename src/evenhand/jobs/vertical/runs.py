@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.proving import Proof
+from evenhand.constraints.thresholds import Threshold
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import (
     PartyTable,
@@ -20,22 +20,21 @@ from evenhand.data.tables.party_tables import (
     with_one_kind_of_ids,
 )
 from evenhand.data.tables.reference import Reference
-from evenhand.errors import DataError, EvenhandWarning
+from evenhand.errors import DataError
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.quality import (
-    SEARCHES,
     QualityRows,
     check_measurable,
     chosen_cut,
-    needs_search,
+    not_shown,
     quality,
     recalibrated,
     run_result,
+    searched_cut,
 )
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
-from evenhand.metrics.thresholds import Cut, Threshold
 from evenhand.models.base import Scorer
 from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
@@ -52,6 +51,7 @@ from evenhand.training.vertical import VerticalRun, train_together
 from evenhand.training.vertical_sources import Alignment, common_rows, named_problem
 from evenhand.training.vertical_steps import VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, PartyData
+from evenhand.vertical.server import UnseenScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +130,11 @@ class VerticalTables:
         """Rows of each part, to measure quality on."""
         return self.rows[self.holder].labelled()
 
+    def not_shown(self) -> list[str]:
+        """Return a remark if nothing will be shown for new people, unless the job file asks for that."""
+        asked = self.rows[self.holder].asks_for_test_rows
+        return not_shown({"in common": len(self.ids)}, self.test, self.labelled(), asked)
+
 
 class _RowsHere(TableRows):
     """A party's rows if all parties are in this process, so that an error can name ids."""
@@ -141,19 +146,15 @@ class _RowsHere(TableRows):
         return _in_words_of_a_job(named_problem(ids, self._section.ids, problem))
 
 
-def load_vertical_tables(
-    job: VerticalJobFile, base: Path, transcript: Transcript | None = None, cut: float | None = None
-) -> VerticalTables:
+def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcript | None = None) -> VerticalTables:
     """Read and check everything a job needs, before anything is trained or written.
 
     Parameters
     ----------
     transcript
         Records the messages; None creates a new one.
-    cut
-        Score at which constraints bound rates; None is the job's.
     """
-    trained, holder = job.to_job() if cut is None else job.to_job().resolved(cut=cut), job.label_party.name
+    trained, holder = job.to_job(), job.label_party.name
     rows = {party.name: _RowsHere(party, job.job, base, trained) for party in job.party}
     for one in rows.values():
         one.everybody = rows
@@ -212,7 +213,6 @@ def run_vertical_job(
     check_place(out, resume)
     tables = load_vertical_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
-    tables, cut = _with_cut(job, base, tables)
     with record_in(out, job_content(job), base, resume) as folder:
         run = train_together(
             tables.together,
@@ -225,7 +225,7 @@ def run_vertical_job(
         require_unchanged(tables.seen)
         for name, model in run.models.items():
             write_party(folder, name, tables.encoders[name], model, tables.rows[name].reference)
-        result = _result(run, tables, job.job.to_threshold(), cut)
+        result = _result(run, tables, job.job.to_threshold())
         if run.label_privacy is not None:
             result["privacy"] = {tables.holder: run.label_privacy.as_dict()}
         folder.finish(result)
@@ -243,30 +243,15 @@ def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scor
             folder.write_trees(name, "splits", model.splits_text)
 
 
-def _with_cut(job: VerticalJobFile, base: Path, tables: VerticalTables) -> tuple[VerticalTables, Cut | None]:
-    """Find the cut by earlier runs if constraints bound rates at it; return the tables of a run at that cut."""
-    threshold, cut = job.job.to_threshold(), None
-    if not needs_search(threshold, tables.terms.inequalities):
-        return tables, None
-    for _ in range(SEARCHES):
-        with warnings.catch_warnings():
-            # The run that counts says it again.
-            warnings.simplefilter("ignore", EvenhandWarning)
-            run = train_together(tables.together, runtime=job.job.runtime)
-            cut = chosen_cut(threshold, tables.labelled(), _of_parts(run, tables), run.unseen_scores)
-            tables = load_vertical_tables(job, base, cut=cut.score)
-    return tables, cut
-
-
 def _of_parts(run: VerticalRun, tables: VerticalTables) -> dict[str, Array]:
     scores = joint_scores(run.models, tables.matrices)
     return {name: scores[rows] for name, rows in tables.parts().items()}
 
 
-def _result(run: VerticalRun, tables: VerticalTables, threshold: float | Threshold, cut: Cut | None) -> dict[str, Any]:
-    told = ServersWord(run.certificate, run.proofs, run.statistics, run.unseen_scores)
+def _result(run: VerticalRun, tables: VerticalTables, threshold: float | Threshold) -> dict[str, Any]:
+    told = ServersWord(run.certificate, run.proofs, run.statistics, run.unseen_scores, run.cut)
     of_parts = _of_parts(run, tables)
-    return vertical_result(tables.terms, told, of_parts, tables.labelled(), run.transcript, threshold, cut)
+    return vertical_result(tables.terms, told, of_parts, tables.labelled(), run.transcript, threshold)
 
 
 class ServersWord(NamedTuple):
@@ -275,7 +260,9 @@ class ServersWord(NamedTuple):
     certificate: Certificate
     proofs: Sequence[Proof]
     statistics: Mapping[str, Any]
-    unseen_scores: Array | None
+    unseen_scores: UnseenScores | None
+    cut: float | None = None
+    """The cut that earlier trainings of the run have found, if they looked for one."""
 
 
 def vertical_result(
@@ -285,17 +272,13 @@ def vertical_result(
     rows: Mapping[str, QualityRows],
     transcript: Transcript,
     threshold: float | Threshold,
-    cut: Cut | None = None,
 ) -> dict[str, Any]:
-    """Return the content of `result.json` for a vertical run; scores and rows are by part of the data.
-
-    Parameters
-    ----------
-    cut
-        The cut that constraints on rates were trained for; None chooses it now.
-    """
+    """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
     job, labels = terms.job, rows["train"].names
-    cut = chosen_cut(threshold, rows, scores, told.unseen_scores) if cut is None else cut
+    if told.cut is None:
+        cut = chosen_cut(threshold, rows["train"].labels, scores["train"], told.unseen_scores)
+    else:
+        cut = searched_cut(job, told.cut, told.unseen_scores)
     return {
         **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript, cut),
         **quality(rows, scores, constraints=job.constraints, cut=cut.score),

@@ -35,7 +35,7 @@ from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import MOST_NARROW_ROUNDS, NARROWEST, ServerData, narrowness, own_lagrangian
-from evenhand.vertical.server import Server
+from evenhand.vertical.server import CROSS_FITTED, Server, UnseenScores
 from evenhand.vertical.trees.crossing import GrowingTree, kept_splits, renumbered
 from evenhand.vertical.trees.messages import (
     DERIVATIVES,
@@ -401,8 +401,8 @@ class TreesServer(Server):
         """Return the mean training loss. Shrinkage restrains leaf values in each round; there is no regulariser."""
         return point.loss
 
-    def unseen_scores(self) -> Array | None:
-        return self.held_out if self.folds > 1 else None
+    def unseen_scores(self) -> UnseenScores | None:
+        return UnseenScores(self.held_out, CROSS_FITTED) if self.folds > 1 else None
 
     def statistics(self) -> dict[str, Any]:
         return {

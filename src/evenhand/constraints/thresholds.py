@@ -11,11 +11,13 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.errors import InputError
 from evenhand.printing import is_number, quoted
 
 RuleName = Literal["accuracy", "cost", "rate", "recall", "precision"]
+_BEYOND: Final = 1e6
+"""A cut beyond all scores, at which nobody is selected; its negative selects everybody."""
 RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
 
 
@@ -77,6 +79,21 @@ class Threshold:
         below = np.append(ranked[ends[:-1]], ranked[-1] - 1.0)
         cuts = (above + np.concatenate([[ranked[0]], below])) / 2.0
         return float(cuts[self._place(hits, selected, cuts)])
+
+    def choose_edge(self, edges: Array, negatives: Integers, positives: Integers) -> tuple[float, float, float]:
+        """Return the best of some cuts, and the next cuts below and above it.
+
+        Parameters
+        ----------
+        edges
+            The cuts, rising.
+        negatives, positives
+            Rows of each label below the first edge, between each two, and above the last.
+        """
+        hits, wrong = (np.concatenate([[0], np.cumsum(one[::-1])]) for one in (positives, negatives))
+        cuts = np.concatenate([[_BEYOND], edges[::-1], [-_BEYOND]])
+        place = self._place(hits, hits + wrong, cuts)
+        return float(cuts[place]), float(cuts[min(place + 1, len(cuts) - 1)]), float(cuts[max(place - 1, 0)])
 
     def _place(self, hits: Array, selected: Array, cuts: Array) -> int:
         positives, rows = int(hits[-1]), int(selected[-1])

@@ -1,0 +1,156 @@
+"""Choose the cut across clients from counts of scores in bins, which the server adds up.
+
+The server sends the trained model and the edges of bins; clients count their training rows of each label in each bin.
+The rule of the terms chooses an edge by the summed counts. The second look has finer bins around that edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+
+from evenhand.arrays import Array, Integers
+from evenhand.constraints.thresholds import Threshold
+from evenhand.errors import ProtocolError
+from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.roles import HorizontalClient, HorizontalServer, Outcome
+from evenhand.protocol.asking import Answers
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
+from evenhand.protocol.messages import Adds, Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.solver import Certificate
+
+EDGES: Final = 511
+LOOKS: Final = 2
+LARGEST: Final = 16.0
+"""Scores beyond this (log-odds) share a bin in the first look."""
+
+LOOK = Schema(
+    "look at scores",
+    {"round": Field("i8"), "model": Field("u1", (None,)), "edges": Field("f8", (EDGES,))},
+    direction=SERVER_TO_CLIENTS,
+    reveals="The trained model (in the first look), and edges of bins of scores. Later edges tell nearly the cut.",
+)
+BINNED = Schema(
+    "scores in bins",
+    {"round": Field("i8"), "counts": Field("i8", (2, EDGES + 1))},
+    direction=CLIENT_TO_SERVER,
+    reveals=(
+        "How many of the client's training rows of each label have a score in each bin. Few rows in a bin nearly tell "
+        "their scores. Only the sum over clients is used, so it can be masked. Sent only where a rule chooses the cut."
+    ),
+    adds=Adds(alike=("round",)),
+)
+COMMON_CUT = Schema(
+    "common cut",
+    {"cut": Field("f8")},
+    direction=SERVER_TO_CLIENTS,
+    reveals="The score at which rows are selected, which the rule of the terms has chosen from the summed counts.",
+)
+VOCABULARY = Vocabulary(LOOK, BINNED, COMMON_CUT, title="After a training: choosing the cut across rows")
+
+
+class CountingServer(HorizontalServer):
+    """Ask clients to count scores, and choose the cut.
+
+    Parameters
+    ----------
+    clients
+        Names of the clients.
+    rule
+        What chooses the cut.
+    model
+        The trained model as bytes, which clients can read.
+
+    Attributes
+    ----------
+    cut
+        The chosen cut.
+    """
+
+    vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers, "looks": int, "edges": Array, "cut": float}
+
+    def __init__(self, clients: Sequence[str], rule: Threshold, model: bytes) -> None:
+        super().__init__(SERVER, {})
+        self.clients = tuple(clients)
+        self._rule, self._model = rule, np.frombuffer(model, dtype=np.uint8)
+        self.answers = Answers()
+        self.looks = 0
+        self.edges: Array = np.linspace(-LARGEST, LARGEST, EDGES)
+        self.cut = 0.0
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return None
+
+    def outcome(self) -> Outcome:
+        raise NotImplementedError("counting trains no model")
+
+    def start(self) -> Sends:
+        return self._ask()
+
+    def _ask(self) -> Sends:
+        model = self._model if self.looks == 0 else self._model[:0]
+        self.looks += 1
+        return LOOK.messages(SERVER, self.clients, round=self.looks, model=model, edges=self.edges)
+
+    def handle(self, message: Message) -> Sends:
+        if self.done or message.kind != BINNED.kind or message.integer("round") != self.looks:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
+        self.answers.add(message)
+        if not self.answers.complete([BINNED.kind], self.clients):
+            return ()
+        counts: Integers = np.sum([body["counts"] for body in self.answers.of(BINNED.kind).values()], axis=0)
+        self.answers.clear()
+        if (counts < 0).any() or not counts.sum(axis=1).all():
+            raise ProtocolError("the clients' counts of scores do not have both labels; the cut cannot be chosen")
+        self.cut, low, high = self._rule.choose_edge(self.edges, *counts)
+        if self.looks < LOOKS:
+            self.edges = np.linspace(low, high, EDGES)
+            return self._ask()
+        self.done = True
+        return COMMON_CUT.messages(SERVER, self.clients, cut=self.cut)
+
+
+class CountingClient(HorizontalClient):
+    """Count the scores of the client's own training rows in bins.
+
+    Parameters
+    ----------
+    rows
+        The client's training rows.
+    scores
+        Returns their scores by a model, from its bytes.
+
+    Attributes
+    ----------
+    cut
+        The cut that the server has chosen.
+    """
+
+    vocabulary = VOCABULARY
+    state_fields: ClassVar = {"scores": Array, "cut": float}
+
+    def __init__(self, rows: ClientRows, scores: Callable[[bytes], Array]) -> None:
+        super().__init__(rows.name, {})
+        self._labels, self._score = rows.labels, scores
+        self.scores: Array = np.zeros(0)
+        self.cut = 0.0
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == COMMON_CUT.kind and len(self.scores):
+            self.cut, self.done = message.number("cut"), True
+            return ()
+        if message.kind != LOOK.kind or (not len(self.scores) and not len(message["model"])):
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        edges = message["edges"]
+        if (np.diff(edges) <= 0.0).any():
+            raise ProtocolError(f"{self.name} was sent edges of bins that do not rise; they are refused")
+        if len(message["model"]):
+            self.scores = self._score(message["model"].tobytes())
+        places = np.searchsorted(edges, self.scores)
+        counts = [np.bincount(places[part], minlength=EDGES + 1) for part in (self._labels <= 0, self._labels > 0)]
+        return [BINNED.message(self.name, SERVER, round=message.integer("round"), counts=np.array(counts))]
