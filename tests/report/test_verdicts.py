@@ -81,8 +81,9 @@ def test_one_of_two_constraints_that_is_contradicted_decides() -> None:
 
 
 def test_a_bounded_rate_is_not_called_a_gap() -> None:
-    rate = entry(0.01, constraint="neyman-pearson")
-    assert verdicts(result(rate, None))[0].quantity == "error rate"
+    for kind in ("neyman-pearson", "bounded-group-loss"):
+        rate = entry(0.01, constraint=kind)
+        assert verdicts(result(rate, None))[0].quantity == "error rate"
     assert verdicts(result(entry(0.01), None))[0].quantity == "largest gap"
 
 

@@ -126,11 +126,19 @@ class Cut(NamedTuple):
         The number or rule that was asked for.
     chosen_on
         The rows whose scores it was chosen on; None if it was given as a number.
+    asked
+        The capacity or target of the rule.
     """
 
     score: float = 0.0
     rule: str = "0.5"
     chosen_on: str | None = None
+    asked: float | None = None
+
+    @classmethod
+    def of_rule(cls, rule: Threshold, score: float, chosen_on: str) -> Cut:
+        """Return the cut that a rule has chosen."""
+        return cls(score, rule.rule, chosen_on, rule.target if rule.capacity is None else rule.capacity)
 
 
 def as_threshold(given: Any) -> float | Threshold:

@@ -121,21 +121,21 @@ def chosen_cut(threshold: float | Threshold, labels: Array, scores: Array, unsee
     if not isinstance(threshold, Threshold):
         return Cut(fixed_cut(threshold), f"{threshold:g}")
     if unseen is None:
-        return Cut(threshold.choose(labels, scores), threshold.rule, "training rows")
-    return Cut(threshold.choose(labels, unseen.scores), threshold.rule, unseen.words)
+        return Cut.of_rule(threshold, threshold.choose(labels, scores), "training rows")
+    return Cut.of_rule(threshold, threshold.choose(labels, unseen.scores), unseen.words)
 
 
 def searched_cut(job: Job, cut: float, unseen: UnseenScores | None) -> Cut:
     """Return the cut that earlier trainings of a run have found."""
     assert job.rule is not None
-    return Cut(cut, job.rule.rule, "training rows" if unseen is None else unseen.words)
+    return Cut.of_rule(job.rule, cut, "training rows" if unseen is None else unseen.words)
 
 
 def run_cut(job: Job) -> Cut:
     """Return the cut of a run across clients, whose terms hold it: a number, or chosen from summed counts of scores."""
     if job.rule is None:
         return Cut(job.cut, f"{expit(job.cut):g}")
-    return Cut(job.cut, job.rule.rule, "training rows")
+    return Cut.of_rule(job.rule, job.cut, "training rows")
 
 
 FEWEST_OF_A_CLASS: Final = 20

@@ -13,8 +13,9 @@ not seen support it:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from evenhand.constraints.kinds import KINDS
@@ -50,9 +51,9 @@ class Judgement:
 
     @property
     def is_gap(self) -> bool:
-        """Whether the bound applies to differences between groups."""
+        """Whether the bound applies to differences between groups, and not to each value on its own."""
         kind = KINDS.get(self.train["constraint"])
-        return kind is not None and kind.compares_groups
+        return kind is not None and kind.compares_groups and not any(one.name == "limit" for one in fields(kind))
 
     @property
     def quantity(self) -> str:
@@ -137,10 +138,13 @@ def selects_few(result: Mapping[str, Any]) -> list[str]:
     """Remark on a cut at which nearly nobody or nearly everybody is selected, compared with the share of positives."""
     parts = result.get("performance") or {}
     part = "test" if "test" in parts else "train"
-    if not parts.get(part) or result.get("cut", {}).get("rule") == "rate":
+    if not parts.get(part):
         return []
-    one = parts[part][0]
+    one, cut = parts[part][0], result.get("cut", {})
     rows, positives, selected = one["rows"], one["positives"], one["selected"]
+    if cut.get("rule") == "rate":
+        allowed = int((cut.get("asked") or 0.0) * rows)
+        return _against_capacity(selected, rows, allowed)
     few, many = FEW * selected < positives, FEW * (rows - selected) < rows - positives
     if not (few or many):
         return []
@@ -155,6 +159,18 @@ def selects_few(result: Mapping[str, Any]) -> list[str]:
     return [
         f"{who} is selected: {selected:,} of the {rows:,} {where} rows, where {positives:,} are positive; "
         f"{one['hits']:,} of these are found. {advice}"
+    ]
+
+
+def _against_capacity(selected: int, rows: int, allowed: int) -> list[str]:
+    """Remark on a capacity that is exceeded, or hardly used: training under a bound may move scores across the cut."""
+    if FEW * selected >= allowed and selected <= allowed + 3.0 * math.sqrt(allowed):
+        return []
+    what = "more rows are selected than the capacity allows" if selected > allowed else "nearly nobody is selected"
+    return [
+        f"{what}: {selected:,} of {rows:,} rows, where it allows {allowed:,}. Rates are also equal where nobody or "
+        "everybody is selected, so training under a narrow bound may move scores across the cut; widen the bound, or "
+        "give the cut as a number"
     ]
 
 
