@@ -20,10 +20,9 @@ from evenhand.errors import EvenhandError, JobError
 from evenhand.jobs.folder import read_job
 
 GOOD: dict[str, dict[str, Any]] = {
-    name: {"limit": 0.1, "label": -1, "measure": "error", "temperature": 0.3}
-    if name == "neyman-pearson"
-    else {"epsilon": 0.1, "measure": "error", "temperature": 0.3, "cross": False}
-    for name in KINDS
+    **{name: {"epsilon": 0.1, "measure": "error", "temperature": 0.3, "cross": False} for name in KINDS},
+    "neyman-pearson": {"limit": 0.1, "label": -1, "measure": "error", "temperature": 0.3},
+    "bounded-group-loss": {"limit": 0.1, "measure": "error", "temperature": 0.3, "cross": False},
 }
 LABELS = np.array([1.0, -1.0] * 6)
 GROUPS = [

@@ -27,7 +27,8 @@ CLIENTS = deal_rows(PROBLEM, unequal(PROBLEM, 3))
     [
         ("linear", False, True, False, "sqp"),
         ("linear", True, True, False, "sqp"),
-        ("linear", True, False, False, "fairfedavgalm"),
+        ("linear", True, False, False, "sqp"),
+        ("linear", True, False, True, "fairfedavgalm"),
         ("linear", True, True, True, "fairfedavgalm"),
         ("linear", False, True, True, "fedavg"),
         ("mlp", True, True, False, "fairfedavgalm"),
@@ -57,8 +58,8 @@ def test_terms_name_the_solver_and_what_it_trains_under() -> None:
     [
         ({"solver": "fedavg", "constraints": (LossParity(0.0),)}, {}, "does not support constraints"),
         ({"solver": "fairfed", "constraints": (LossParity(0.0),)}, {}, "does not support constraints"),
-        ({"solver": "fedavg", "loss": "squared"}, {}, "loss is 'squared'"),
-        ({"solver": "sqp", "loss": "squared"}, {}, "loss is 'squared'"),
+        ({"solver": "fedavg", "loss": "squared"}, {}, "'fedavg' does not support the squared loss; choose 'sqp'"),
+        ({"solver": "prox-al", "loss": "poisson"}, {}, "'prox-al' does not support the poisson loss; choose 'sqp'"),
         ({"solver": "sqp", "model": "mlp"}, {}, "'sqp' trains linear models"),
         ({"solver": "prox-al"}, {"protected": True}, "does not support noise on updates; choose 'fedavg' or"),
         ({"solver": "fpfl"}, {"scope": ConstraintScope("local")}, "solver 'fpfl' does not support scope 'local'"),

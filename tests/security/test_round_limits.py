@@ -38,6 +38,9 @@ def probe(schema: Schema, round_number: int, *, last: int = 0) -> Message:
     """Return a question with a ν of the server's choice, spread over all rows so that its shape is not refused."""
     nu = np.random.default_rng(round_number).choice([-1.0, 1.0], ROWS) / ROWS
     body: dict[str, Any] = {"round": round_number, "last": last, "nu": nu}
+    if schema is DERIVATIVE:
+        # The logistic loss needs no curvature.
+        body["curvature"] = np.zeros(0)
     if schema is WEIGHTED_DERIVATIVE:
         body["step"] = 0.1
     if schema is DERIVATIVES:

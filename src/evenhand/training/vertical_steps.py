@@ -30,7 +30,7 @@ from evenhand.errors import RunError
 from evenhand.models.base import Scorer
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey
-from evenhand.programs.combining.cross_fitting import assign_folds
+from evenhand.programs.combining.folds import assign_folds
 from evenhand.protocol.agree import CutParty, CutServer, LabelParty, LabelServer
 from evenhand.protocol.enrol import Policy, anything
 from evenhand.protocol.roles import SERVER, Role

@@ -37,16 +37,6 @@ def fewest_rows_a_leaf(n_rows: int, grain: Array) -> int:
     return int(min(floor, n_rows / FEWEST_LEAVES))
 
 
-def assign_folds(stratum: Integers, folds: int) -> Integers:
-    """Return the fold of each row: every stratum is spread over all folds, and a single row is in none (−1)."""
-    random, found = np.random.default_rng(0), np.full(len(stratum), -1)
-    for one in range(int(stratum.max(initial=-1)) + 1):
-        rows = random.permutation(np.flatnonzero(stratum == one))
-        if len(rows) > 1:
-            found[rows] = (np.arange(len(rows)) + random.integers(folds)) % folds
-    return found
-
-
 @dataclass(frozen=True, eq=False)
 class FoldsFit:
     """New leaves of all models.

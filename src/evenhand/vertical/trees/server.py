@@ -27,7 +27,8 @@ from evenhand.constraints.evaluation import Point
 from evenhand.constraints.slices import stated
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_state
-from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, assign_folds, fewest_rows_a_leaf
+from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, fewest_rows_a_leaf
+from evenhand.programs.combining.folds import assign_folds
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.protocol.messages import Message
