@@ -28,7 +28,7 @@ class Preset:
     own: Mapping[str, Mapping[str, Any]]
 
 
-_SGD: Final = {"schedule": "steps", "batch_size": 128, "clip": 1.0, "local_epochs": 1}
+_SGD: Final = {"optimizer": "sgd", "schedule": "steps", "batch_size": 128, "clip": 1.0, "local_epochs": 1}
 PRESETS: Final[Mapping[str, Preset]] = {
     # FairFedAvgALM's supplement, C.1: a ResNet-18 on CelebA.
     "fairfedavgalm-celeba": Preset(

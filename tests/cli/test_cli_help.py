@@ -67,6 +67,9 @@ def test_examples_of_the_first_steps_do_what_they_say(
     small.content["job"]["max_rounds"] = 3
     small.write()
     small.frames["bank"].rename(columns={"outcome": "repaid", "sex": "origin"}).to_csv("bank.csv")
+    small.frames["shop"].rename_axis("customer_no").reset_index().assign(customer=small.frames["shop"].index).to_csv(
+        "shop.csv", index=False
+    )
     small.frames["social"].to_csv("phone.csv")
     HospitalJob(tmp_path / "rows").write()
     (tmp_path / "rows" / "job.toml").rename("rows.toml")

@@ -99,7 +99,7 @@ def test_other_models_have_no_scorecard(binned: SmallJob) -> None:
     folder = RunFolder.open(binned.folder / "run")
 
     class Other:
-        path = folder.path
+        path, labels = folder.path, folder.labels
 
         def __init__(self, kind: str) -> None:
             self.owners = {"bank": lambda what: {"model": kind}}

@@ -73,7 +73,7 @@ def test_what_cannot_be_varied_is_refused_before_anything_is_trained(
 ) -> None:
     job = SmallJob(tmp_path)
     wrong = {
-        "test_fraction": {"constraint": {"kind": "equal-opportunity", "epsilon": 0.1}},
+        "test_fraction": {"constraint": {"kind": "equal-opportunity", "epsilon": 0.1}, "test_fraction": 0.0},
         "no constraint with an epsilon": {"test_fraction": 0.2},
         "epsilon that could be varied": {
             "test_fraction": 0.2,

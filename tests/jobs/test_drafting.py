@@ -210,7 +210,7 @@ def test_answers_that_do_not_go_together_are_written_and_said(tables: list[Draft
     person = Person({"threshold": ["recall"], "costs": ["-"]})
     draft = interview(tables, GIVEN, person.ask, person.told.append)
     assert [one.key for one in draft.job] == ["test_fraction", "threshold", "protection"]
-    assert "the draft: key job.threshold: threshold 'recall' needs target" in " ".join(person.told)
+    assert "the draft: key job.threshold: the rule 'recall' needs target" in " ".join(person.told)
 
 
 def test_nothing_is_asked_that_was_given(tables: list[DraftTable]) -> None:

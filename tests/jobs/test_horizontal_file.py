@@ -386,6 +386,7 @@ def test_the_run_folder_has_what_a_run_leaves(hospitals: HospitalJob) -> None:
     finished = hospitals.run()
     folder = hospitals.folder / "run"
     assert sorted(files(folder)) == [
+        *(f"clients/{name}/reference.json" for name in sorted(hospitals.frames)),
         "manifest.json",
         "metrics.jsonl",
         "model/encoder.json",
