@@ -34,7 +34,7 @@ def test_a_run_folder_scores_new_rows_by_its_trees(hospitals: HospitalJob) -> No
     assert finished.result["statistics"]["ended by"] == "max_rounds"
     assert finished.result["statistics"]["trees"] > 0
     # Two levels of a tree in each of five models: better than one decision for everybody.
-    assert finished.result["quality"]["train"]["AUC"] > 0.6
+    assert finished.result["performance"]["train"][0]["metrics"]["AUC"][0] > 0.65
     encoder, score = read_model(finished.folder)
     assert encoder.categorical == (1,)
     scores = score_new_clients(finished.folder).scores

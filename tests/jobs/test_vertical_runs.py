@@ -56,7 +56,11 @@ def test_a_run_folder_holds_what_it_promises(finished: SmallJob) -> None:
         "metrics.jsonl",
         "transcript.jsonl",
         "result.json",
-        *(f"parties/{name}/{file}" for name in finished.frames for file in ("encoder.json", "reference.json", "weights.safetensors")),
+        *(
+            f"parties/{name}/{file}"
+            for name in finished.frames
+            for file in ("encoder.json", "reference.json", "weights.safetensors")
+        ),
     }
     description = tomllib.loads((path / "run.toml").read_text())
     assert description["evenhand"] == version("evenhand")

@@ -66,7 +66,14 @@ def test_reproductions_train_with_the_settings_of_the_supplement(method: Any, mo
     task.test = type("Rows", (), {"groups": pd.Series(["a", "b"])})()
     methods.fit(task, method, methods.PaperSetting("x", participation=0.5), 0)
     defaults = {
-        **{"optimizer": "sgd", "batch_size": 128, "step": 0.1, "step_decay_every": 25, "step_decay_factor": 0.1, "schedule": "steps"},
+        **{
+            "optimizer": "sgd",
+            "batch_size": 128,
+            "step": 0.1,
+            "step_decay_every": 25,
+            "step_decay_factor": 0.1,
+            "schedule": "steps",
+        },
         **{"clip": 1.0, "local_epochs": 1, "participation": 0.5, "dual_rows": "all", "report_every": 0},
         **{"aggregation": "mean", "trim": 0.2, "norm_bound": None},
     }

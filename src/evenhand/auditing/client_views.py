@@ -96,7 +96,7 @@ class HorizontalAuditInput:
         """Return the loss of each row under given weights."""
         model: Any = self.model
         if isinstance(model, SharedLinear):
-            model = SharedLinear(weights)
+            model = SharedLinear(weights, model.classes)
         else:
             model.load(weights.astype(np.float32), self.statistics)
         scores = model.predict(features)

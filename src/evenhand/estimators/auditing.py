@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
 from evenhand.auditing.audits import audit_horizontal, audit_vertical
@@ -50,6 +51,8 @@ def audit(
     """
     if not isinstance(estimator, (VerticalClassifier, HorizontalClassifier)):
         raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand")
+    if (classes := len(np.unique(np.asarray(y).astype(str)))) > 2 and isinstance(estimator, VerticalClassifier):
+        raise InputError(f"y has {classes} classes; across columns the attacks of the audit are for two")
     scene = trained_for_audit(estimator, X, y, sensitive_features, clients)[1]
     if isinstance(scene, AuditInput):
         return audit_vertical(scene, coalitions=coalitions)

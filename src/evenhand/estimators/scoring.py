@@ -36,7 +36,9 @@ class FairnessScorer(BaseEstimator):  # type: ignore[misc]
         """Return the score of a fitted classifier on these rows."""
         if not as_list(self.constraint):
             raise InputError("the scorer has no constraint; give one, such as EqualizedOdds(0.05)")
-        scores = np.asarray(estimator.decision_function(X))
+        scores = (
+            np.asarray(estimator.decision_function(X)) if hasattr(estimator, "decision_function") else np.zeros((0, 0))
+        )
         if scores.ndim != 1:
             raise DataError("fairness_scorer is for classifiers of two classes")
         positive = np.asarray(estimator.predict(X) == estimator.classes_[1])

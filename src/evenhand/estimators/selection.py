@@ -22,7 +22,7 @@ from sklearn.base import clone
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.kinds import Constraint, as_list, moved
 from evenhand.constraints.proving import rate_variance
-from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
+from evenhand.errors import DataError, GridEdgeWarning, InputError, SmallSliceWarning
 from evenhand.estimators.client_rows import read_inputs
 from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.tables import (
@@ -107,11 +107,15 @@ def frontier(
     ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM. `sample_weight` is for training, as
     in `fit`; metrics count each held-out row once, as those of runs do.
     """
+    if not isinstance(estimator, VerticalClassifier | HorizontalClassifier):
+        raise InputError(f"cannot vary a {type(estimator).__name__}; give a VerticalClassifier or HorizontalClassifier")
     constraints = as_list(estimator.constraint)
     place = moved(constraints, vary)
     if place is None:
         raise InputError("the estimator has no constraint with an epsilon to vary; add one")
     rows = _rows_of(estimator, X, Beside(y, sensitive_features, sample_weight), clients)
+    if (classes := len(pd.unique(rows.labels))) > 2:
+        raise DataError(f"y has {classes} classes; select and frontier measure gaps of two")
     fold = fold_numbers(rows.ids, folds, seed)
     path = sorted(set(epsilons), reverse=True)
     lines = []

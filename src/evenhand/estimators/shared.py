@@ -137,6 +137,8 @@ class MeansFromScores:
 
 def read_targets(targets: npt.NDArray[Any], loss: str) -> Array:
     """Return the targets of a regression as numbers; refuse those that the loss cannot have."""
+    if loss == "logistic":
+        raise InputError("loss is 'logistic', which is for classes; choose 'squared', 'poisson', 'gamma' or 'tweedie'")
     try:
         numbers = targets.astype(np.float64)
     except (TypeError, ValueError) as error:

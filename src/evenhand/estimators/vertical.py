@@ -205,7 +205,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
 
     @property
     def _own_cut(self) -> float:
-        assert self.cut_ is not None
+        if self.cut_ is None:
+            return 0.0
         return float(self._turned(np.asarray(self.cut_.score)))
 
     def _codes(self, labels: npt.NDArray[Any], several: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:

@@ -89,7 +89,9 @@ class LabelSection(Strict):
         None,
     )
     classes: list[Annotated[str | int | float | bool, PlainValidator(as_plain)]] | None = key(
-        "All labels, if there are three or more; for averaging solvers across clients.", ["A", "B", "C"], None
+        "All labels, if there are three or more; for linear models and averaging solvers across clients.",
+        ["A", "B", "C"],
+        None,
     )
 
 

@@ -87,6 +87,8 @@ def scorecard(folder: RunFolder, owner: str | None, scale: PointScale) -> Scorec
             f"{folder.path} predicts numbers ({folder.labels['loss']} loss), and points are log odds of a positive "
             "label; evenhand report shows the weights"
         )
+    if "classes" in folder.labels:
+        raise InputError(f"{folder.path} has a model of several classes; a scorecard is for two")
     owners = folder.owners
     if owner is None and len(owners) != 1:
         raise InputError(f"{folder.path} has models of {', '.join(owners)}; choose one with --party")

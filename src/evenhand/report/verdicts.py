@@ -98,7 +98,7 @@ def in_short(result: Mapping[str, Any], constrained: bool) -> str:
     ended = "" if result["certificate"]["converged"] else ", not converged"
     state = worst(found)
     if state is None:
-        return ("no constraint" if not constrained else "the constraint could not be measured") + ended
+        return ("no constraint" if not constrained else "the constraint was not measured") + ended
     words = HEADLINES[state]
     return f"{asked}: {words[0].lower()}{words[1:]}{ended}"
 

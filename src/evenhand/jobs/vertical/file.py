@@ -209,8 +209,8 @@ def check_party(party: PartySection, where: str) -> None:
         raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
     if party.label is not None and party.label.classes is not None:
         raise JobError(
-            "key label.classes: vertical jobs train two classes; train one class against the rest, or use a "
-            "horizontal job"
+            "key label.classes: vertical job files train two classes; use VerticalClassifier in Python, train one "
+            "class against the rest, or use a horizontal job"
         )
     if party.incomplete == "drop" and party.label is None:
         raise JobError(f'party {party.name!r}: incomplete = "drop" is for the party with the label; remove it')

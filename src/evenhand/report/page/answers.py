@@ -27,7 +27,7 @@ def answer(record: RunRecord) -> Markup:
     found = verdicts(record.result)
     lines = [_sentence(record, one) for one in found]
     if not lines:
-        asked = "The constraint could not be measured on these rows" if record.constrained else "No constraint"
+        asked = _unmeasured(record) if record.constrained else "No constraint"
         lines = [
             tag(
                 "p",

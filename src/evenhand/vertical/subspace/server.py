@@ -273,7 +273,9 @@ class SubspaceServer(Server):
         if settled and self.problem.unsearched:
             solution = self._solve(objective)
             holds = self.problem.shifted.excess(solution.point.exact) == 0.0
-            self.next_gain = max(objective - solution.objective, 0.0) / objective if holds else 0.0
+            self.next_gain = (
+                max(objective - solution.objective, 0.0) / max(objective, float(np.finfo(float).tiny)) if holds else 0.0
+            )
             settled = GAINS_LEFT * self.next_gain <= self.job.tol
         self.progress.missed += settled and misses
         converged = settled and not misses
