@@ -15,7 +15,12 @@ def leaks(record: RunRecord, identifier: str) -> Markup:
     title = "Disclosure"
     stated = joined(tag("p", words) for words in _stated(record))
     if record.audit is None:
-        words = f"Not measured yet. To measure it, run: evenhand audit {record.name}"
+        numbers = "loss" in record.result["labels"]
+        words = (
+            "Not measured: the attacks of the audit are for classes."
+            if numbers
+            else "Not measured yet. To measure it, run evenhand audit with the run folder."
+        )
         return section(identifier, title, stated, tag("p", words, klass="soft"), level=3)
     participants = record.audit["participants"]
     said = [
