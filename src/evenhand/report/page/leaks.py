@@ -19,7 +19,7 @@ def leaks(record: RunRecord, identifier: str) -> Markup:
         words = (
             "Not measured: the attacks of the audit are for classes."
             if numbers
-            else "Not measured yet. To measure it, run evenhand audit with the run folder."
+            else f"Not measured yet. To measure it, run: evenhand audit {record.name}"
         )
         return section(identifier, title, stated, tag("p", words, klass="soft"), level=3)
     participants = record.audit["participants"]
