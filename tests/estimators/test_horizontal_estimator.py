@@ -375,7 +375,9 @@ def test_images_train_a_module_of_ones_own(made: str) -> None:
 def test_resnet18_trains_on_images() -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.normal(size=(8, 3, 16, 16)).astype(np.float32), np.arange(8) % 2
-    model = HorizontalClassifier(model="resnet18", max_rounds=1, random_state=0)
+    model = HorizontalClassifier(
+        model="resnet18", solver=FedAvg(optimizer="adam", local_epochs=1), max_rounds=1, random_state=0
+    )
     model.fit(images, labels, clients=["p", "q"] * 4)
     assert np.isfinite(model.decision_function(images)).all()
     assert model.run_.statistics.size > 0

@@ -57,6 +57,7 @@ def best(found: list[Finding], who: str) -> Finding:
     return max(told, key=lambda one: one.lift.value)
 
 
+@pytest.mark.soak
 def test_attacks_fall_from_certainty_to_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     # No run is repeated without a person: that is another attack.
     monkeypatch.setattr("evenhand.training.auditing._again", lambda *_: None)

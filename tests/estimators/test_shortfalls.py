@@ -157,7 +157,10 @@ def eight_groups() -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
     return columns, labels, pd.DataFrame({"place": np.arange(rows) // 2 % 8})
 
 
-EVERY_SOLVER = [("vertical", name) for name in VERTICAL] + [("horizontal", name) for name in HORIZONTAL]
+EVERY_SOLVER = [
+    pytest.param("vertical", name, marks=pytest.mark.soak if name.startswith(("vfb2-sgd", "afs")) else ())
+    for name in VERTICAL
+] + [pytest.param("horizontal", name) for name in HORIZONTAL]
 
 
 @pytest.mark.slow

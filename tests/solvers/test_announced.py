@@ -51,10 +51,9 @@ def vertical_jobs() -> Iterator[Any]:
     crossing = {"interactions": "full", "rows_a_leaf": 5}
     yield pytest.param({"solver": "trees", "max_rounds": 6, "options": crossing}, ("bank",), id="trees-crossing")
     rule = {"threshold": "rate", "capacity": 0.3, "constraint": FAIR | {"epsilon": 0.4, "measure": "error"}}
-    for level in ("masked", "dealer", "encrypted"):
-        yield pytest.param(
-            {"solver": "subspace", "max_rounds": 3, "protection": level} | rule, ("bank",), id=f"rule-{level}"
-        )
+    for level, marks in (("masked", ()), ("dealer", ()), ("encrypted", pytest.mark.soak)):
+        job = {"solver": "subspace", "max_rounds": 3, "protection": level} | rule
+        yield pytest.param(job, ("bank",), id=f"rule-{level}", marks=marks)
     yield pytest.param({"solver": "subspace", "max_rounds": 3, "ids": "private"}, ("bank",), id="private ids")
 
 
