@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import check_classifier_not_supporting_multiclass, parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 from support.problems import small
 
@@ -518,7 +519,9 @@ def test_settings_that_cannot_be_used_are_refused_by_name(changes: dict[str, Any
 
 
 def test_an_encoder_that_is_not_fitted_gives_the_rules_of_the_one_that_is_learned() -> None:
-    frame = pd.DataFrame({"ward": np.resize(list("aabbbc"), 120), "age": np.arange(120.0)})
+    frame = pd.DataFrame(
+        {"ward": np.random.default_rng(0).permutation(np.resize(list("aabbbc"), 120)), "age": np.arange(120.0)}
+    )
     model = HorizontalClassifier(encoder=PartyEncoder(max_levels=1), max_rounds=2)
     assert {"encoder__scale", "encoder__max_levels"} <= model.get_params().keys()
     names = _fitted(model, X=frame).get_feature_names_out().tolist()
@@ -556,9 +559,8 @@ def test_an_unfitted_model_says_so(method: str) -> None:
 class DealtRows(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """One table whose rows are dealt to clients in turn: scikit-learn's checks know no client ids."""
 
-    def __init__(self, classifier: Any = None, *, several: bool = False) -> None:
+    def __init__(self, classifier: Any = None) -> None:
         self.classifier = classifier
-        self.several = several
 
     def fit(self, X: Any, y: Any) -> DealtRows:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
@@ -584,7 +586,7 @@ class DealtRows(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self.several
+        tags.classifier_tags.multi_class = get_tags(self.classifier).classifier_tags.multi_class
         tags.input_tags.sparse = True
         return tags
 
@@ -592,12 +594,32 @@ class DealtRows(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 @parametrize_with_checks(
     [
         DealtRows(HorizontalClassifier(solver="sqp")),
-        DealtRows(_averaging(max_rounds=40), several=True),
+        DealtRows(_averaging(max_rounds=40)),
     ],
     expected_failed_checks=lambda _: {},
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("settings", "several"),
+    [
+        ({}, True),
+        ({"solver": "sqp"}, True),
+        ({"solver": "fpfl", "model": "mlp"}, True),
+        ({"solver": "prox-al"}, False),
+        ({"solver": ProxAL()}, False),
+        ({"model": "trees"}, False),
+        ({"solver": "magic"}, False),
+    ],
+)
+def test_the_tag_of_several_classes_is_that_of_the_solver(settings: dict[str, Any], several: bool) -> None:
+    assert get_tags(HorizontalClassifier(**settings)).classifier_tags.multi_class is several
+
+
+def test_a_solver_of_two_classes_refuses_more_as_scikit_learn_asks() -> None:
+    check_classifier_not_supporting_multiclass("DealtRows", DealtRows(HorizontalClassifier(solver="prox-al")))
 
 
 def test_clone_and_params_go_both_ways() -> None:

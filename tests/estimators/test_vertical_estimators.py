@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.problems import small
 
@@ -21,6 +22,7 @@ from evenhand import (
     EqualizedOdds,
     EqualOpportunity,
     NeymanPearson,
+    OneVsRestClassifier,
     SplitTableClassifier,
     VerticalClassifier,
     VirtualClock,
@@ -28,7 +30,7 @@ from evenhand import (
 from evenhand.data import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.models import MLP, Linear, ResNet18
-from evenhand.solvers import FairVFL, FedBCD
+from evenhand.solvers import FairVFL, FedBCD, Subspace
 
 RAW = PartyEncoder(scale=False)
 PROBLEM = small(seed=1, rows=80)
@@ -364,7 +366,7 @@ def _with(value: float) -> list[np.ndarray]:
         (_with(1e308), LABELS, GROUPS, r"party1.*x1"),
         ([_tables()[0], sp.csr_array(_with(np.nan)[1])], LABELS, GROUPS, r"party1.*missing or infinite"),
         (_tables(), np.ones(80), GROUPS, r"y has 1 class"),
-        (_tables(), np.arange(80) % 3, GROUPS, r"y has 3 class"),
+        (_tables(), np.arange(80) % 3, GROUPS, r"there are 3 classes, and solver 'fairvfl' trains two"),
         (_tables(), LABELS[:-1], GROUPS, r"y has 79 rows, party0 has 80"),
         (_tables(), LABELS, GROUPS[:-1], r"sensitive_features has 79 rows, party0 has 80"),
         ([_tables()[0], _tables()[1][:-1]], LABELS, GROUPS, r"party1 has 79 rows, party0 has 80"),
@@ -508,6 +510,24 @@ def test_clone_and_params_go_both_ways() -> None:
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("settings", "several"),
+    [
+        ({}, True),
+        ({"model": Linear()}, True),
+        ({"solver": Subspace(history=4)}, True),
+        ({"solver": "fairvfl"}, False),
+        ({"model": "mlp"}, False),
+        ({"model": "trees"}, False),
+        ({"solver": "magic"}, False),
+    ],
+)
+def test_the_tag_of_several_classes_is_that_of_the_solver(settings: dict[str, Any], several: bool) -> None:
+    for one in (VerticalClassifier(**settings), SplitTableClassifier(VerticalClassifier(**settings))):
+        assert get_tags(one).classifier_tags.multi_class is several
+    assert get_tags(OneVsRestClassifier(VerticalClassifier(**settings))).classifier_tags.multi_class
 
 
 def test_a_row_of_weight_two_is_the_row_twice_where_nothing_else_counts_rows() -> None:

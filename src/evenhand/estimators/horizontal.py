@@ -17,7 +17,15 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import ClientPool, read_inputs
 from evenhand.estimators.client_scores import ScoresAcrossClients
-from evenhand.estimators.shared import class_codes, more_classes, named_solver, recorded_fit, seed_of, warn_of
+from evenhand.estimators.shared import (
+    class_codes,
+    more_classes,
+    named_solver,
+    recorded_fit,
+    seed_of,
+    trains_several,
+    warn_of,
+)
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
 from evenhand.horizontal.summaries import learns_crossings
@@ -25,10 +33,11 @@ from evenhand.models.kinds import ModelKind, as_model
 from evenhand.privacy.levels import protection_of
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.protocol.job import Job
+from evenhand.protocol.solver import Solver
 from evenhand.report.tables import Progress
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.solvers.registry import check_job, choose_solver, stopping
+from evenhand.solvers.registry import check_job, check_several, choose_solver, find, stopping
 from evenhand.training.horizontal import train_together, update_noise_of
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS
 from evenhand.training.run import shortfalls
@@ -217,6 +226,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             )
         classes, pos_label, codes = class_codes(inputs.labels, self.pos_label)
         _, named = more_classes(inputs.labels, 0.5)
+        check_several(self._solver(model, two_classes=not named), "horizontal", len(named))
         job = self._job(model, named)
         protected = self.update_noise is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
@@ -278,19 +288,29 @@ class HorizontalClassifier(ScoresAcrossClients):
         if self.runtime != "auto" and not isinstance(self.runtime, VirtualClock):
             raise InputError(f"runtime is {self.runtime!r}; choose 'auto' or give a VirtualClock")
 
-    def _job(self, model: ModelKind, classes: tuple[Label, ...]) -> Job:
-        constraints = tuple(as_list(self.constraint))
-        name, options = named_solver("horizontal", self.solver)
-        solver = choose_solver(
-            name,
+    def _solver(self, model: ModelKind, *, two_classes: bool) -> Solver[Any, Any]:
+        name = choose_solver(
+            named_solver("horizontal", self.solver)[0],
             model=model.kind,
-            constrained=bool(constraints),
-            two_classes=not classes,
+            constrained=bool(as_list(self.constraint)),
+            two_classes=two_classes,
             protected=self.update_noise is not None,
         )
+        return find("horizontal", name)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = trains_several(
+            lambda: self._solver(as_model(self.model, "horizontal"), two_classes=False)
+        )
+        return tags
+
+    def _job(self, model: ModelKind, classes: tuple[Label, ...]) -> Job:
+        _, options = named_solver("horizontal", self.solver)
+        solver = self._solver(model, two_classes=not classes).name
         return Job(
             solver=solver,
-            constraints=constraints,
+            constraints=tuple(as_list(self.constraint)),
             classes=classes,
             alpha=self.alpha,
             seed=seed_of(self.random_state),

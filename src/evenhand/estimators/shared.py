@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, EvenhandWarning, InputError
 from evenhand.jobs.folder import record_in
 from evenhand.metrics.deviance import deviance_explained
-from evenhand.protocol.solver import Split
+from evenhand.protocol.solver import Solver, Split
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
@@ -244,6 +244,20 @@ def named_solver(split: Split, given: Any) -> tuple[str, dict[str, Any]]:
             return name, changed_fields(given)
     known = ", ".join(sorted(solver.options.__name__ for solver in listed.values()))
     raise InputError(f"solver is {given!r}; give a name such as {next(iter(listed))!r}, or an object of {known}")
+
+
+def trains_several(solver: Callable[[], Solver[Any, Any]]) -> bool:
+    """Return whether an estimator's solver trains more than two classes: the tag that scikit-learn reads.
+
+    Parameters
+    ----------
+    solver
+        Finds the solver. It raises an error for settings that `fit` refuses; tags must not.
+    """
+    try:
+        return solver().many_classes
+    except InputError:
+        return False
 
 
 def changed_fields(given: Any) -> dict[str, Any]:

@@ -24,14 +24,18 @@ from evenhand.estimators.shared import (
     MeansFromScores,
     class_codes,
     more_classes,
+    named_solver,
     read_targets,
+    trains_several,
     warn_of,
 )
 from evenhand.estimators.tables import Beside, Tables
 from evenhand.jobs.quality import chosen_cut, searched_cut
+from evenhand.models.kinds import as_model
 from evenhand.protocol.job import Job, RuntimeName
+from evenhand.protocol.solver import Solver
 from evenhand.runtime.inprocess import VirtualClock
-from evenhand.solvers.registry import check_job
+from evenhand.solvers.registry import check_job, check_several, find, solver_name
 from evenhand.training.run import shortfalls
 
 
@@ -173,6 +177,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             training row the same label.
         """
         several, named = more_classes(y, self.threshold)
+        check_several(self._solver(), "vertical", len(named))
         job = self._job(named)
         check_job(job, "vertical")
         classes: npt.NDArray[Any] = np.empty(0)
@@ -243,8 +248,12 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self.solver == "auto" and self.model == "linear"
+        tags.classifier_tags.multi_class = trains_several(self._solver)
         return tags
+
+    def _solver(self) -> Solver[Any, Any]:
+        name, _ = named_solver("vertical", self.solver)
+        return find("vertical", solver_name(Job(solver=name, **as_model(self.model, "vertical").job_fields)))
 
 
 class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # type: ignore[misc]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evenhand.arrays import Array
@@ -129,6 +130,8 @@ class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  #
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        classifier = VerticalClassifier() if self.classifier is None else self.classifier
+        tags.classifier_tags.multi_class = get_tags(classifier).classifier_tags.multi_class
         return tags
 
 

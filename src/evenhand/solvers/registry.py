@@ -199,13 +199,20 @@ def _check_class_weight(job: Job, split: Split, solver: Solver[Any, Any]) -> Non
         raise InputError("class_weight needs the true labels of classes, without label_privacy; remove one of them")
 
 
+def check_several(solver: Solver[Any, Any], split: Split, n_classes: int) -> None:
+    """Refuse more than two classes if the solver trains two."""
+    if n_classes > 2 and not solver.many_classes:
+        # The first two sentences are the ones that scikit-learn's checks of estimators expect.
+        raise DataError(
+            "Only binary classification is supported. The type of the target is multiclass: there are "
+            f"{n_classes} classes, and solver {solver.name!r} trains two. Choose {able(split, 'many_classes')}, or "
+            "train one class against the rest"
+        )
+
+
 def _check_classes(job: Job, split: Split, solver: Solver[Any, Any]) -> None:
     """Refuse more than two classes if the solver trains two, and settings that are for two."""
-    if not solver.many_classes:
-        raise DataError(
-            f"there are {len(job.classes)} classes, and solver {solver.name!r} trains two (Only binary classification "
-            f"is supported). Choose {able(split, 'many_classes')}, or train one class against the rest"
-        )
+    check_several(solver, split, len(job.classes))
     if job.loss != "logistic":
         raise InputError(f"the {job.loss} loss takes numbers, but there are {len(job.classes)} classes")
     if any(one.level is not None for one in job.constraints):
