@@ -13,11 +13,13 @@ from evenhand import DemographicParity, VerticalClassifier, load_run
 from evenhand.errors import InputError, JobError
 from evenhand.estimators.saved import merged_pipeline
 from evenhand.estimators.shared import ShortfallWarning
+from evenhand.jobs.auditing import audit_run
 from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import Threshold
 from evenhand.report.verdicts import remarks
+from evenhand.runtime.folder import RunFolder
 
 ROWS = 1500
 
@@ -192,3 +194,12 @@ def test_probabilities_are_recalibrated_and_decisions_are_not(
     np.testing.assert_allclose(chance[:, 1], scores["probability"])
     test = finished.result["performance"]["test"]
     assert [one["group"] for one in test] == [None, "f", "m"]
+
+
+@pytest.mark.slow
+def test_an_audit_refuses_a_run_that_trains_several_times_without_a_bound(
+    tmp_path: Path, tables: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    run(tmp_path, tables, threshold="rate", capacity=0.2, max_rounds=2)
+    with pytest.raises(InputError, match="this job trains 4 times"):
+        audit_run(RunFolder.open(tmp_path / "run"))

@@ -20,12 +20,12 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.models.saved import joint_scores
 from evenhand.privacy.fixed_products import ProductGrid
-from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ACROSS_SCORES, PARTIAL_SCORES, SIDES
-from evenhand.protocol.terms import VerticalTerms
+from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
+from evenhand.solvers.roles import trainings
 from evenhand.vertical import messages as linear
 from evenhand.vertical.finishing import JOINT_SCORES
 from evenhand.vertical.problem import PartyColumns
@@ -117,12 +117,12 @@ def listening() -> Transcript:
     return Transcript(True, MOST_KEPT)
 
 
-def check_trained_once(job: Job) -> None:
+def check_trained_once(terms: Terms) -> None:
     """Refuse to audit a run that trains several times to find the cut: attacks know the messages of one training."""
-    if job.searches:
+    if (times := trainings(terms)) > 1:
         raise InputError(
-            "an audit attacks the messages of one training, and this job trains several times, because a rule chooses "
-            "the cut that constraints bound rates at; audit it with a number as threshold"
+            f"an audit attacks the messages of one training, and this job trains {times} times, because a rule chooses "
+            "the cut; audit it with a number as threshold"
         )
 
 

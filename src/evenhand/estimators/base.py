@@ -141,7 +141,7 @@ class VerticalEstimator(NestedParameters):
         alignment = Alignment(list(rows), holder, ids)
         transcript = None
         if self._audit_inputs is not None:
-            check_trained_once(job)
+            check_trained_once(draft)
             transcript = listening()
         together: Together[VerticalTraining] = Together(steps_together(draft, rows, alignment, multipliers), transcript)
         terms = together.to_training()[SERVER].terms

@@ -105,8 +105,8 @@ def _vertical(
 ) -> Audit:
     for party in job.party:
         require_password(party.database)
-    check_trained_once(job.to_job())
     tables = load_vertical_tables(job, folder.base, listening())
+    check_trained_once(tables.terms)
     run = train_together(tables.together, runtime="messages")
     _check_repeated(folder, run.certificate)
     truth = tables.rows[tables.holder].labels().truth
@@ -119,8 +119,8 @@ def _horizontal(
 ) -> Audit:
     for client in job.client:
         require_password(client.database)
-    check_trained_once(job.to_job())
     tables = load_horizontal_tables(job, folder.base, listening())
+    check_trained_once(tables.together.to_training()[SERVER].terms)
     run = horizontal.train_together(tables.together)
     _check_repeated(folder, run.certificate)
     scene = HorizontalAuditInput(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)

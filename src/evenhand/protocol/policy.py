@@ -5,7 +5,7 @@ The participant itself checks the offered terms against it, before anything abou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +27,7 @@ class OwnPolicy:
     solvers
         Allowed solvers; None is any.
     most_rounds
-        Maximum number of communication rounds.
+        Maximum number of communication rounds, over all trainings of a run.
     least_rows
         Minimum number of common rows.
     participants
@@ -52,6 +52,8 @@ class OwnPolicy:
         ``"none"``. None is ``"trained"`` under private ids, and ``"any"`` otherwise.
     most_asked
         Maximum number of people that may be asked for after one run, over all questions.
+    trainings
+        Returns how often a run on these terms trains; by default once.
     least_summed
         Minimum number of participants in every combination of masked sums that this participant was in, over all jobs
         on its data. None lets a job decide within its run, and all jobs on its data must have the same participants.
@@ -71,14 +73,17 @@ class OwnPolicy:
     questions: Questions | None = None
     most_asked: int | None = None
     least_summed: int | None = None
+    trainings: Callable[[Terms], int] = lambda _: 1
 
     def __call__(self, terms: Terms) -> str | None:
         """Return why the participant refuses these terms, or None."""
         job = terms.job
         if self.solvers is not None and job.solver not in self.solvers:
             return f"it takes no part in solver {job.solver!r}, only in {', '.join(self.solvers) or 'none'}"
-        if self.most_rounds is not None and job.max_rounds > self.most_rounds:
-            return f"{job.max_rounds} rounds are more than its {self.most_rounds}"
+        times = self.trainings(terms)
+        if self.most_rounds is not None and times * job.max_rounds > self.most_rounds:
+            why = f" (a rule for the cut trains {times} times, up to {job.max_rounds} rounds each)" if times > 1 else ""
+            return f"{times * job.max_rounds} rounds{why} are more than its {self.most_rounds}"
         # The draft does not contain the number of rows yet.
         if 0 < terms.n_rows < self.least_rows:
             return f"{terms.n_rows} common rows are fewer than its {self.least_rows}"

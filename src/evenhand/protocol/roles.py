@@ -66,8 +66,11 @@ class Role(ABC):
         Messages that parties would exchange, if this role does their work, since the runtime last took them.
     round_limit
         Communication rounds of the accepted terms, if this role counts what it is asked itself; None counts nothing.
+    trainings
+        How often the run trains, each time for as many rounds: several times where a rule chooses the cut.
     in_attempts
-        Messages by sender and kind that earlier attempts at the run handled, and that this one receives again.
+        Messages by sender and kind that were handled before: in earlier attempts at the run, beyond the checkpoint, and
+        in earlier trainings of this one.
     quiet
         Whether rows of history are dropped: those of a training that only finds the cut.
     opened
@@ -87,6 +90,7 @@ class Role(ABC):
         self.done = False
         self.effort = 0.0
         self.round_limit: int | None = None
+        self.trainings = 1
         self.in_attempts: Mapping[str, int] = {}
         self.quiet = False
         self._tally: dict[str, int] = {}
@@ -147,10 +151,12 @@ class Role(ABC):
             return
         key = f"{message.sender} {message.kind}"
         before, most = self._tally.get(key, 0), self.most_of(message, self.round_limit)
-        if (ever := before + self.in_attempts.get(key, 0)) >= 2 * most:
+        if (ever := before + self.in_attempts.get(key, 0)) >= (allowed := 2 * most * self.trainings):
+            times = "" if self.trainings == 1 else f" in {self.trainings} trainings"
             raise ProtocolError(
                 f"{self.name} has handled {message.kind!r} of {message.sender} {ever} times in all attempts at this "
-                f"run, and {self.round_limit} rounds allow {2 * most}; another is refused. Submit the job as a new run"
+                f"run, and {self.round_limit} rounds{times} allow {allowed}; another is refused. Submit the job as a "
+                "new run"
             )
         if before >= most:
             raise ProtocolError(

@@ -19,7 +19,7 @@ from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
-from evenhand.protocol.terms import HorizontalTerms, Part, VerticalTerms
+from evenhand.protocol.terms import HorizontalTerms, Part, Terms, VerticalTerms
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, check_job, solver_name
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.build import dealer, protected_party, protected_server
@@ -51,7 +51,7 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     if name not in terms.names:
         raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
     role = protected_party(terms, name, own, solver) if terms.only_sums else solver.participant(terms, name, own)
-    role.round_limit = terms.job.max_rounds
+    role.round_limit, role.trainings = terms.job.max_rounds, trainings(terms)
     return role
 
 
@@ -76,9 +76,20 @@ def choices_of_cut(terms: VerticalTerms) -> int:
     return terms.job.searches or int(folds(terms) > 1)
 
 
+def trainings(terms: Terms) -> int:
+    """Return how often a run trains: each training may take all its rounds, and the last one counts."""
+    if isinstance(terms, VerticalTerms):
+        return 1 + choices_of_cut(terms) * folds(terms)
+    return 1 + terms.job.searches
+
+
 def helpers(terms: VerticalTerms, session: Session | None = None) -> list[Role]:
     """Return the roles of participants without data: the dealer, where the terms have one, with its secrets."""
-    return [] if terms.dealer is None else [dealer(terms, session)]
+    if terms.dealer is None:
+        return []
+    role = dealer(terms, session)
+    role.trainings = trainings(terms)
+    return [role]
 
 
 def solvers_server(role: Role) -> Server:
@@ -135,7 +146,7 @@ def _protected(terms: HorizontalTerms, role: HorizontalClient, own: ClientData) 
             raise InputError(f"{role.name} has agreed on no keys, which masks need; agree on them before training")
         role = _masked().MaskedClient(terms, role, own.session, None if terms.noise_covers else own.summed)
         role.once = own.once
-    role.round_limit = terms.job.max_rounds
+    role.round_limit, role.trainings = terms.job.max_rounds, trainings(terms)
     return role
 
 

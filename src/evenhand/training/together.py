@@ -98,11 +98,11 @@ class AgreeOnKeys:
 
 Steps: TypeAlias = Generator[Role | AgreeOnKeys | Training, Any, Result]
 """Steps of a participant: they yield roles and one training stage, and return the participant's result."""
-TrainingRunner: TypeAlias = Callable[[Role, Iterable[Any]], Program[None]]
-"""Function that runs a training role at a site, with checkpoints; it takes the role and its `Training.identity`."""
+TrainingRunner: TypeAlias = Callable[[Role, Training], Program[None]]
+"""Function that runs the role of a training stage at a site, with checkpoints."""
 
 
-def without_checkpoints(role: Role, _: Iterable[Any]) -> Program[None]:
+def without_checkpoints(role: Role, _: Training) -> Program[None]:
     """Run a training role without checkpoints."""
     yield role
 
@@ -142,8 +142,7 @@ def alone(
             if isinstance(step, Training):
                 role = step.role()
                 role.quiet = step.searching
-                # An interrupted run searches again: only the training that counts has checkpoints.
-                yield from (without_checkpoints if step.searching else run_training)(role, step.identity())
+                yield from run_training(role, step)
                 answer = step.outcome(role)
                 del role
             elif isinstance(step, AgreeOnKeys):

@@ -20,7 +20,7 @@ from evenhand.runtime.files import write_bytes
 from evenhand.runtime.identityfiles import AttemptFile, read_identity
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
-from evenhand.training.together import TrainingRunner, without_checkpoints, without_identity
+from evenhand.training.together import Training, TrainingRunner, without_checkpoints, without_identity
 from evenhand.vertical.protected.messages import CLOSING
 
 _NOT_OF_TRAINING: Final = (CHECKPOINTING, resuming.VOCABULARY, scoring.VOCABULARY, CLOSING, measuring.VOCABULARY)
@@ -67,14 +67,22 @@ class CheckpointManager:
         """Return the record of what this participant has answered in all attempts at the run."""
         return AnsweredOnce(self._folder.folder.path / "answered.jsonl")
 
-    def trained(self, role: Role, identity: str) -> Program[None]:
+    def trained(self, role: Role, stage: Training) -> Program[None]:
         """Run the training role to its end; a resumed run starts from the newest checkpoint that all participants have.
+
+        Only the training that counts has checkpoints: an interrupted run searches again, and what it answers counts.
 
         Parameters
         ----------
-        identity
-            Checksum of terms and data. Checkpoints with another checksum belong to another run.
+        stage
+            The training; checkpoints of other terms or data belong to another run.
         """
+        if stage.searching:
+            role.in_attempts = self._folder.handled_before({})
+            yield role
+            self._folder.add_handled(role.handled)
+            return
+        identity = fingerprint(*stage.identity())
         found, number, seconds = self._folder.checkpoints(identity), 0, 0.0
         at_server = role.name == SERVER
         if self._folder.resumed:
@@ -85,8 +93,8 @@ class CheckpointManager:
             number = agreed.number
             if number:
                 role.restore(found[number].states[role.name])
-            role.in_attempts = self._folder.repeated(role.handled)
             seconds = self._folder.resume_from(found.get(number))
+        role.in_attempts = self._folder.handled_before(role.handled)
         checkpointed = CheckpointedRole(role, self._folder, number, self._parties if at_server else (), self._every)
         self._site.keep(checkpointed, self._folder.in_flight, seconds, self._folder.leaving)
         del found
@@ -124,7 +132,7 @@ def training_runner(checkpoints: CheckpointManager | None) -> TrainingRunner:
     """Return the function that runs the training role at this site, with checkpoints or without."""
     if checkpoints is None:
         return without_checkpoints
-    return lambda role, identity: checkpoints.trained(role, fingerprint(*identity))
+    return checkpoints.trained
 
 
 def messages_of(transcript: Transcript, checkpoints: CheckpointManager | None) -> Transcript:

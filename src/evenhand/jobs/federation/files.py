@@ -20,6 +20,7 @@ from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
 from evenhand.solvers.announcing import schemas
+from evenhand.solvers.roles import trainings
 
 # Names are used as host names and addresses.
 _SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
@@ -137,7 +138,9 @@ class PolicySection(Strict):
     """`[policy]`: the jobs that this party takes part in."""
 
     solvers: list[str] | None = key("Solvers that it accepts; by default all.", ["subspace"], None)
-    most_rounds: int | None = key("Most rounds that it accepts; the party counts them itself.", 100, None, ge=1)
+    most_rounds: int | None = key(
+        "Most rounds that it accepts, over all trainings of a run; the party counts them itself.", 100, None, ge=1
+    )
     least_rows: int = key("Fewest common rows that it accepts.", 500, 0, ge=0)
     participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
     protected: bool = key("Whether it accepts only jobs with `[privacy]` noise and a stated ε.", True, False)
@@ -186,7 +189,7 @@ class PolicySection(Strict):
     )
 
     def to_policy(self) -> OwnPolicy:
-        return OwnPolicy(**self.model_dump(exclude={"columns"}))
+        return OwnPolicy(**self.model_dump(exclude={"columns"}), trainings=trainings)
 
     @property
     def limits(self) -> Limits:

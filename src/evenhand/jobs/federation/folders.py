@@ -19,11 +19,11 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
 from evenhand.runtime.consistent_cut import ConsistentCut
 from evenhand.runtime.files import check_not_held, hold, write_bytes
-from evenhand.runtime.folder import TRANSCRIPT, RunFolder, is_run
+from evenhand.runtime.folder import RunFolder, is_run
 from evenhand.runtime.manifest import parse_json
 
-REPEATED: Final = "repeated.json"
-"""File of a run folder that counts the messages which earlier attempts handled, and which are received again."""
+HANDLED: Final = "handled.json"
+"""File of a run folder that counts the messages which all attempts at the run have handled."""
 _LETS_GO: Final = 60.0
 """Seconds that the process of an interrupted run may take to end."""
 
@@ -70,6 +70,7 @@ class SideFolder:
         self.leaving: list[Message] = []
         self._history: list[Report] = []
         self._written = (0, 0)
+        self._handled = self._counted()
         self._on_report = on_report
 
     def report(self, row: Report) -> None:
@@ -80,10 +81,22 @@ class SideFolder:
     # -- checkpoints
 
     def note(self) -> None:
-        """Write history and transcript up to now."""
+        """Write history and transcript up to now, and count what was handled."""
         rows, entries = self._written
+        counts = self._counted()
+        for entry in self.transcript.entries[entries:]:
+            if entry.receiver == self.name:
+                key = f"{entry.sender} {entry.kind}"
+                counts[key] = counts.get(key, 0) + entry.messages
+        write_bytes(self.folder.path / HANDLED, json.dumps(counts).encode(), private=True)
         self.folder.append(self._history[rows:], self.transcript.entries[entries:])
         self._written = (len(self._history), len(self.transcript))
+
+    def _counted(self) -> dict[str, int]:
+        """Return the messages that all attempts have handled and noted, by sender and kind."""
+        path = self.folder.path / HANDLED
+        found: dict[str, int] = parse_json(path, path.read_bytes()) if path.exists() else {}
+        return found
 
     def keep(self, cut: ConsistentCut) -> None:
         self.in_flight, self.leaving = cut.in_flight, cut.leaving
@@ -99,28 +112,23 @@ class SideFolder:
             )
         return found
 
-    def repeated(self, handled: Mapping[str, int]) -> dict[str, int]:
-        """Count the messages that attempts so far handled beyond the checkpoint, by sender and kind; write the count.
+    def handled_before(self, handled: Mapping[str, int]) -> dict[str, int]:
+        """Count the messages that were handled before a training, by sender and kind, beyond those of its checkpoint.
 
-        A resumed run handles them again. Without this count, a server could get any number of rounds by ending and
-        resuming the run.
+        These are messages of all earlier attempts, and of earlier trainings in this one. Without this count, a server
+        could get any number of rounds by ending and resuming the run.
 
         Parameters
         ----------
         handled
             Messages that the role had handled at the checkpoint.
         """
-        path = self.folder.path / REPEATED
-        found: dict[str, int] = parse_json(path, path.read_bytes()) if path.exists() else {}
-        record: dict[str, int] = {}
-        for entry in self.folder.read_lines(TRANSCRIPT):
-            if entry["receiver"] == self.name:
-                key = f"{entry['sender']} {entry['kind']}"
-                record[key] = record.get(key, 0) + entry["messages"]
-        for key, count in record.items():
-            found[key] = found.get(key, 0) + max(count - handled.get(key, 0), 0)
-        write_bytes(path, json.dumps(found).encode(), private=True)
-        return found
+        return {key: max(count - handled.get(key, 0), 0) for key, count in self._handled.items()}
+
+    def add_handled(self, handled: Mapping[str, int]) -> None:
+        """Count the messages of a training of this attempt, for the trainings that follow."""
+        for key, count in handled.items():
+            self._handled[key] = self._handled.get(key, 0) + count
 
     def resume_from(self, checkpoint: Checkpoint | None) -> float:
         """Cut the record back to a checkpoint; return the seconds that the run had taken by then."""

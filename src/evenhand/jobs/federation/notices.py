@@ -16,6 +16,7 @@ from evenhand.protocol.messages import Schema
 from evenhand.protocol.terms import Terms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
 from evenhand.solvers.announcing import announced, announced_for_scores
+from evenhand.solvers.roles import trainings
 
 
 def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str:
@@ -31,11 +32,13 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
     private = isinstance(job, FederationJob) and job.job.ids == "private"
     vocabularies = announced_for_scores(terms) if scores else announced(terms, private_ids=private)
     trained = terms.job
+    times = 1 if scores else trainings(terms)
+    again = "" if times == 1 else f" in each of {times} trainings, because a rule chooses the cut"
     constraints = ", ".join(str(one) for one in trained.constraints) or "none"
     lines = [
         "terms of this run (this site's policy accepts them; nothing about its rows has been sent yet):",
         f"  task: {'score new rows with the trained model' if scores else 'train a model'}",
-        f"  solver: {trained.solver}; model: {trained.model}; at most {trained.max_rounds} rounds",
+        f"  solver: {trained.solver}; model: {trained.model}; at most {trained.max_rounds} rounds{again}",
         f"  constraints: {constraints}",
         f"  protection of messages: {trained.described_protection}",
         *([] if trained.label_privacy is None else [f"  label privacy: {trained.label_privacy.words}"]),
