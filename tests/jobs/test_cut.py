@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from evenhand import DemographicParity, VerticalClassifier, load_run
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import InputError, JobError
 from evenhand.estimators.saved import merged_pipeline
 from evenhand.estimators.shared import ShortfallWarning
@@ -18,8 +19,11 @@ from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import Threshold
+from evenhand.protocol.job import Job
 from evenhand.report.verdicts import remarks
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers.roles import vertical_terms
+from evenhand.training.vertical_steps import _folds
 
 ROWS = 1500
 
@@ -203,3 +207,17 @@ def test_an_audit_refuses_a_run_that_trains_several_times_without_a_bound(
     run(tmp_path, tables, threshold="rate", capacity=0.2, max_rounds=2)
     with pytest.raises(InputError, match="this job trains 4 times"):
         audit_run(RunFolder.open(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_folds_depend_on_groups_only_if_a_constraint_compares_them(compared: bool) -> None:
+    random = np.random.default_rng(0)
+    labels = np.where(random.random(90) < 0.4, 1.0, -1.0)
+    constraints = [DemographicParity(0.1)] if compared else []
+    job = Job(solver="subspace", rule=Threshold("rate", capacity=0.2), constraints=constraints)
+    found = []
+    for seed in (1, 2):
+        sex = np.where(np.random.default_rng(seed).random(90) < 0.5, "f", "m")
+        terms = vertical_terms(job, {"bank": "active", "shop": "passive"}, 90, {"sex": ("f", "m")})
+        found.append(_folds(terms, LabelledRows(labels, pd.DataFrame({"sex": sex}))))
+    assert (found[0] == found[1]).all() == (not compared)

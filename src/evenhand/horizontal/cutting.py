@@ -132,25 +132,31 @@ class CountingClient(HorizontalClient):
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"scores": Array, "cut": float}
+    state_fields: ClassVar = {"scores": Array, "cut": float, "looks": int}
 
     def __init__(self, rows: ClientRows, scores: Callable[[bytes], Array]) -> None:
         super().__init__(rows.name, {})
         self._labels, self._score = rows.labels, scores
         self.scores: Array = np.zeros(0)
+        self.looks = 0
         self.cut = 0.0
 
     def handle(self, message: Message) -> Sends:
-        if message.kind == COMMON_CUT.kind and len(self.scores):
+        if self.done:
+            raise ProtocolError(f"{self.name} has the cut already; it takes no {message.kind!r}")
+        if message.kind == COMMON_CUT.kind and self.looks == LOOKS:
             self.cut, self.done = message.number("cut"), True
             return ()
-        if message.kind != LOOK.kind or (not len(self.scores) and not len(message["model"])):
-            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        if message.kind != LOOK.kind or not message.integer("round") == self.looks + 1 <= LOOKS:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point: it counts scores {LOOKS} times")
+        if (len(message["model"]) > 0) != (self.looks == 0):
+            raise ProtocolError(f"{self.name} takes a model in the first look at scores, and in no other")
         edges = message["edges"]
         if (np.diff(edges) <= 0.0).any():
             raise ProtocolError(f"{self.name} was sent edges of bins that do not rise; they are refused")
         if len(message["model"]):
             self.scores = self._score(message["model"].tobytes())
+        self.looks += 1
         places = np.searchsorted(edges, self.scores)
         counts = [np.bincount(places[part], minlength=EDGES + 1) for part in (self._labels <= 0, self._labels > 0)]
         return [BINNED.message(self.name, SERVER, round=message.integer("round"), counts=np.array(counts))]

@@ -59,8 +59,8 @@ CUT = Schema(
     direction=Direction("server", "active party"),
     reveals=(
         "The score at which rows are selected, which the rule of the terms has chosen from the labels and the scores "
-        "of a first model, to parties that have the labels. Sent only where a rule chooses the cut and constraints "
-        "bound rates at it."
+        "of earlier models, to parties that have the labels. Sent only where a rule chooses the cut before the last "
+        "training."
     ),
 )
 VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, CUT, title="Before training: agreeing")

@@ -219,6 +219,10 @@ def _check_classes(job: Job, split: Split, solver: Solver[Any, Any]) -> None:
         raise InputError(
             f"confidence supports only two labels, and there are {len(job.classes)}; remove it from the constraint"
         )
+    if job.rule is not None:
+        raise InputError(
+            f"threshold {job.rule.rule!r} is for two labels, and there are {len(job.classes)}; remove the threshold"
+        )
     if split == "horizontal":
         return
     if job.protection not in ("auto", "none", "masked"):
@@ -330,6 +334,11 @@ def _check_horizontal(
     if protected and not solver.takes_noise:
         raise InputError(
             f"solver {name!r} does not support noise on updates; choose {able('horizontal', 'takes_noise')}"
+        )
+    if job.rule is not None and protected:
+        raise InputError(
+            f"threshold {job.rule.rule!r} with noise on updates: clients would count their scores without noise; give "
+            "a number as threshold, or remove the noise"
         )
     _check_masks(job, solver, scope)
     local_scope = scope.scope not in solver.scopes

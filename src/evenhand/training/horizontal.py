@@ -142,17 +142,27 @@ def _choose_cut(terms: HorizontalTerms, found: Outcome) -> Steps[HorizontalTerms
 def _receive_cut(terms: HorizontalTerms, own: ClientData) -> Steps[HorizontalTerms]:
     """Count the scores of the client's training rows; return the terms with the cut that the server chooses."""
     terms = terms.at_step(terms.job.step + 1)
-    counting = CountingClient(own.rows, lambda model: _scores(model, own.rows))
+    counting = CountingClient(own.rows, lambda model: _scores(model, own.rows, terms))
     yield solver_roles.counting_client(terms, counting, _at_step(own, terms))
     return terms.at_step(terms.job.step + 1, counting.cut)
 
 
-def _scores(model: bytes, rows: ClientRows) -> Array:
+def _scores(model: bytes, rows: ClientRows, terms: HorizontalTerms) -> Array:
+    """Return the scores of a client's rows by a model from the server, which must be one of the terms."""
     try:
         state = state_from(model, Path("the model"))
-    except RunError as error:
+        wanted = model_state(terms, None, state["weights"], state["statistics"])
+        # Sizes are compared before a model is built.
+        if any(state.get(name) != wanted.get(name) for name in ("model", "columns", "shape", "classes", "hidden")):
+            raise ProtocolError("the server sent a model that is not of the terms")
+        if not all(np.isfinite(state[name]).all() for name in ("weights", "statistics")):
+            raise ProtocolError("the server sent a model with weights that are not finite")
+        scores = scorer(state)(rows.features)
+    except (RunError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise ProtocolError(f"the server sent a model that cannot be read: {error}") from error
-    return scorer(state)(rows.features)
+    if scores.shape != (rows.n_rows,) or not np.isfinite(scores).all():
+        raise ProtocolError("the server sent a model that does not give each row one finite score")
+    return scores
 
 
 # -- from the draft terms to the trained model

@@ -177,11 +177,23 @@ def _with_next_step(terms: VerticalTerms, name: str) -> Steps[VerticalTerms]:
 
 
 def _folds(terms: VerticalTerms, known: LabelledRows | None) -> Integers | None:
-    """Return the fold of each row; everybody with the labels finds the same. Rows that no other is like are in none."""
+    """Return the fold of each row; everybody with the labels finds the same. Rows that no other is like are in none.
+
+    Receivers of ν can tell the fold of a row. So folds depend on labels, and on groups only if constraints compare
+    them: receivers of ν can work out these anyway.
+    """
     if known is None or solver_roles.folds(terms) == 1:
         return None
     frame = groups_frame(known.groups, len(known.labels))
+    frame = frame[[name for name in frame if name in _compared(terms)]]
     return assign_folds(strata([(known.labels > 0).astype(np.int64), *_codes(frame)])[0], solver_roles.folds(terms))
+
+
+def _compared(terms: VerticalTerms) -> set[str]:
+    """Return the sensitive attributes that constraints compare."""
+    named = {part.attribute for row in terms.inequalities for _, part in row.terms}
+    crossing = crossed_name(terms.groups)
+    return set(_attributes(terms)) if crossing is not None and crossing in named else named - {None}  # type: ignore[arg-type]
 
 
 def _codes(frame: pd.DataFrame) -> list[Integers]:

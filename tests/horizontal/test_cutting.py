@@ -1,0 +1,93 @@
+"""A client counts its scores as often as the cut needs, by one model of the terms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evenhand.errors import DataError, InputError, ProtocolError
+from evenhand.horizontal.cutting import COMMON_CUT, EDGES, LOOK, LOOKS, CountingClient
+from evenhand.horizontal.problem import ClientRows
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.runtime.checkpointfiles import state_bytes
+from evenhand.solvers.agreeing import draft_terms
+from evenhand.solvers.registry import check_job
+from evenhand.training.horizontal import _scores
+
+JOB = Job(solver="sqp", rule={"rule": "rate", "capacity": 0.2})  # type: ignore[arg-type]
+MODEL: dict[str, Any] = {
+    "model": "linear",
+    "columns": 3,
+    "hidden": list(JOB.hidden),
+    "weights": np.arange(4.0),
+    "statistics": np.zeros(0),
+}
+
+
+def client() -> CountingClient:
+    random = np.random.default_rng(0)
+    rows = ClientRows("a", random.normal(size=(9, 3)), np.resize([1.0, -1.0], 9))
+    terms = replace(draft_terms(JOB, ["a", "b"]), shape=(3,))
+    return CountingClient(rows, lambda model: _scores(model, rows, terms))
+
+
+def look(number: int, model: dict[str, Any] | None) -> Message:
+    content = b"" if model is None else state_bytes(model)
+    edges = np.linspace(-4.0, 4.0, EDGES)
+    return LOOK.message("server", "a", round=number, model=np.frombuffer(content, dtype=np.uint8), edges=edges)
+
+
+def test_a_client_counts_its_scores_twice_by_one_model_and_then_never_again() -> None:
+    one = client()
+    with pytest.raises(ProtocolError, match="takes a model in the first look"):
+        one.receive(look(1, None))
+    (counted,) = one.receive(look(1, MODEL))
+    assert counted["counts"].sum() == 9
+    with pytest.raises(ProtocolError, match="at this point"):
+        one.receive(look(1, MODEL))
+    with pytest.raises(ProtocolError, match="and in no other"):
+        one.receive(look(2, MODEL))
+    with pytest.raises(ProtocolError, match="at this point"):
+        one.receive(COMMON_CUT.message("server", "a", cut=0.0))
+    saved = one.snapshot()
+    one = client()
+    one.restore(saved)
+    one.receive(look(2, None))
+    with pytest.raises(ProtocolError, match=f"counts scores {LOOKS} times"):
+        one.receive(look(3, None))
+    one.receive(COMMON_CUT.message("server", "a", cut=0.5))
+    assert one.done
+    with pytest.raises(ProtocolError, match="has the cut already"):
+        one.receive(COMMON_CUT.message("server", "a", cut=0.6))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model": "mlp", "columns": 10**6, "hidden": [10**6], "weights": np.zeros(1)},
+        {"columns": 10**6},
+        {"weights": np.zeros(9)},
+        {"weights": np.full(4, np.nan)},
+        {"classes": 2, "weights": np.zeros(8)},
+        {"weights": None},
+        {"statistics": None},
+        {"hidden": None},
+    ],
+)
+def test_a_model_that_is_not_of_the_terms_is_refused(changed: dict[str, Any]) -> None:
+    sent = {name: value for name, value in (MODEL | changed).items() if value is not None}
+    with pytest.raises(ProtocolError, match="the server sent a model"):
+        client().receive(look(1, sent))
+
+
+def test_rules_with_noise_and_with_several_classes_are_refused_in_every_horizontal_job() -> None:
+    noisy = replace(JOB, solver="fedavg")
+    check_job(noisy, "horizontal")
+    with pytest.raises(InputError, match="with noise on updates"):
+        check_job(noisy, "horizontal", protected=True)
+    with pytest.raises((InputError, DataError), match="is for two labels"):
+        check_job(replace(JOB, solver="fedavg", classes=("x", "y", "z")), "horizontal")
