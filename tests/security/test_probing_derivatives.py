@@ -94,3 +94,19 @@ def test_huge_derivatives_are_refused(solver: str) -> None:
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_honest_derivatives_are_answered(solver: str) -> None:
     assert ask(shop(solver), honest())
+
+
+def test_a_curvature_of_zero_is_refused() -> None:
+    """With it the direction would be the gradient over the regulariser, whatever the data."""
+    job = Job("subspace", max_rounds=9, protection="none", loss="poisson")
+    terms = vertical_terms(job, PARTS, ROWS, {})
+    role = party(terms, "shop", PartyData(np.random.default_rng(0).normal(size=(ROWS, 4))))
+    role.start()
+
+    def answer(curvature: np.ndarray) -> object:
+        return role.receive(DERIVATIVE.message(SERVER, "shop", round=1, last=0, nu=honest(), curvature=curvature))
+
+    for wrong in (0.0, -1.0, 1e300):
+        with pytest.raises(ProtocolError, match="curvature of round 1 is negative, zero or too large"):
+            answer(np.full(ROWS, wrong))
+    assert answer(np.full(ROWS, 1.0 / ROWS))

@@ -290,8 +290,11 @@ class Party(Follower):
         """Refuse a curvature that probes single rows, as `check_derivatives` does."""
         if self.name in self.terms.active:
             return
-        if (curvature < 0.0).any() or float(curvature.max(initial=0.0)) * len(curvature) > LARGEST_DERIVATIVE:
-            raise ProtocolError(f"{self.name}: the curvature of round {self.round} is negative or too large; refused")
+        largest = float(curvature.max(initial=0.0))
+        if (curvature < 0.0).any() or not 0.0 < largest * len(curvature) <= LARGEST_DERIVATIVE:
+            raise ProtocolError(
+                f"{self.name}: the curvature of round {self.round} is negative, zero or too large; refused"
+            )
         effective, narrow = narrowness(np.sqrt(curvature))
         self._check_width(effective, narrow)
 
