@@ -245,7 +245,7 @@ def factors(rng: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarr
     return pd.DataFrame(values), np.tanh(values) @ rng.normal(size=40) * 0.6
 
 
-def bounded(name: str, protection: str) -> list[str]:
+def bounded(name: str) -> list[str]:
     """Ask for rising and falling curves in turn; return rounds without and with bounds, and the distance."""
     frame, labels, _ = generate(name, 3000)
     parts = np.array_split(np.arange(frame.shape[1]), PARTIES)
@@ -255,8 +255,8 @@ def bounded(name: str, protection: str) -> list[str]:
         party: PartyEncoder(monotone={column: directions[column] for column in table})
         for party, table in tables.items()
     }
-    free = VerticalClassifier(protection=protection, random_state=0).fit(tables, labels)
-    model = VerticalClassifier(encoder=encoders, protection=protection, random_state=0).fit(tables, labels)
+    free = VerticalClassifier(protection="none", random_state=0).fit(tables, labels)
+    model = VerticalClassifier(encoder=encoders, protection="none", random_state=0).fit(tables, labels)
     matrices = [model.encoders_[party].transform(table) for party, table in tables.items()]
     signs = np.append(np.concatenate([model.encoders_[party].signs for party in tables]), 0)
     columns = np.hstack([*matrices, np.ones((len(labels), 1))])
@@ -268,15 +268,14 @@ def bounded(name: str, protection: str) -> list[str]:
     at_bound = int((weights[signs[:-1] != 0] == 0.0).sum())
     distance = (model.certificate_.objective - least) / least
     shares = f"{at_bound} of {int((signs != 0).sum())}"
-    return [name, protection, str(free.n_iter_), str(model.n_iter_), shares, f"{distance:.1e}"]
+    return [name, str(free.n_iter_), str(model.n_iter_), shares, f"{distance:.1e}"]
 
 
 def monotone(console: Console) -> None:
     """Print rounds under bounds on signs, and how far the objective is from the optimum (tolerance 1e-3)."""
-    table = Table("table", "protection", "rounds, free", "rounds, bounded", "weights at a bound", "above the optimum")
+    table = Table("table", "rounds, free", "rounds, bounded", "weights at a bound", "above the optimum")
     for name in (*GENERATED, factors.__name__):
-        for protection in ("none", "masked"):
-            table.add_row(*bounded(name, protection))
+        table.add_row(*bounded(name))
     console.print(table)
 
 

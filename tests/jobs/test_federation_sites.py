@@ -100,8 +100,9 @@ def test_models_and_results_are_those_of_one_process(
 
 
 def test_a_party_bounds_its_signs_in_its_own_file(tmp_path: Path) -> None:
-    """The job says that there are such columns; behind masks the model is that of one process."""
-    settings = {"solver": "subspace", "max_rounds": 20, "runtime": "auto", "options": {"monotone": True}}
+    """The job says that there are such columns; the model is that of one process."""
+    settings = {"solver": "subspace", "max_rounds": 20, "runtime": "auto", "protection": "none"}
+    settings["options"] = {"monotone": True}
     paths = write_shops(tmp_path, settings)
     asked = 'monotone = { calls = "down", age = "down" }'
     for which in ("phone", "together"):

@@ -90,6 +90,9 @@ def test_monotone_columns_of_a_party(tmp_path: Path) -> None:
     small = SmallJob(tmp_path, rows=300)
     small.content["job"].update(solver="subspace", options={})
     small.party("bank")["monotone"] = {"age": "up"}
+    with pytest.raises(InputError, match=r"'masked' does not support monotone.*Choose 'none'"):
+        load(small)
+    small.content["job"]["protection"] = "none"
     tables, run = load(small), small.run().run
     signs = tables.encoders["bank"].signs
     assert signs.tolist().count(1) == 4

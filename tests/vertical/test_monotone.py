@@ -17,10 +17,11 @@ from support.problems import deal, small
 from evenhand import EqualizedOdds, HorizontalClassifier, LossParity, VerticalClassifier
 from evenhand.arrays import Array
 from evenhand.data import PartyEncoder
-from evenhand.errors import DataError, InputError
+from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.programs.combining.elastic import Box, elastic_step
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import VirtualClock
+from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock
 from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.subspace.signs import SignBounds, box_of, classes_of, least_gradient
 from evenhand_reproductions.in_memory import Holdings, train_vertical
@@ -73,10 +74,10 @@ def optimum(columns: Array, signs: Array, labels: Array, regulariser: float) -> 
     return float(minimize(value, np.zeros(len(signs)), jac=True, method="L-BFGS-B", bounds=box, options=options).fun)
 
 
-@pytest.mark.parametrize(("parties", "protection"), [(2, "none"), (3, "none"), (3, "masked")])
-def test_model_is_the_constrained_optimum(parties: int, protection: str) -> None:
+@pytest.mark.parametrize("parties", [2, 3])
+def test_model_is_the_constrained_optimum(parties: int) -> None:
     tables, labels = people(900, parties, parties, correlated=parties > 2)
-    model = VerticalClassifier(encoder=ordered(tables), protection=protection, tol=1e-7, random_state=0)
+    model = VerticalClassifier(encoder=ordered(tables), protection="none", tol=1e-7, random_state=0)
     model.fit(tables, labels)
     columns, signs = pooled(model, tables)
     weights, found = model.coef_.ravel(), model.certificate_
@@ -93,7 +94,7 @@ def test_model_is_the_constrained_optimum(parties: int, protection: str) -> None
 def test_default_tolerance_is_kept_where_columns_of_parties_are_close_to_dependent() -> None:
     """The reach of each column limits rounds, so that little gain alone does not tell that the optimum is near."""
     tables, labels = people(900, 6, 1, correlated=True)
-    model = VerticalClassifier(encoder=ordered(tables), random_state=0).fit(tables, labels)
+    model = VerticalClassifier(encoder=ordered(tables), protection="none", random_state=0).fit(tables, labels)
     columns, signs = pooled(model, tables)
     least = optimum(columns, signs, labels, model._job().regulariser(len(labels)))
     assert model.certificate_.converged
@@ -107,7 +108,7 @@ def test_signs_and_a_constraint_hold_together(constraint: Any) -> None:
     tables, labels = people(900, 3, 7, correlated=False)
     noise = np.random.default_rng(0).normal(size=900)
     groups = pd.DataFrame({"group": (tables["p0"]["x0"].to_numpy() + noise > 0.3).astype(int)})
-    model = VerticalClassifier(constraint=constraint, encoder=ordered(tables), random_state=0)
+    model = VerticalClassifier(constraint=constraint, encoder=ordered(tables), protection="none", random_state=0)
     model.fit(tables, labels, sensitive_features=groups)
     assert model.certificate_.converged
     assert model.certificate_.violation <= 1e-3
@@ -128,7 +129,8 @@ def test_scores_rise_with_the_column_and_a_missing_value_is_free() -> None:
 def test_a_party_that_sends_directions_and_holds_the_labels_keeps_its_signs() -> None:
     tables, labels = people(600, 3, 5, correlated=True)
     solver = Subspace(own_columns=False)
-    model = VerticalClassifier(solver=solver, encoder=ordered(tables), tol=1e-6, random_state=0).fit(tables, labels)
+    model = VerticalClassifier(solver=solver, encoder=ordered(tables), protection="none", tol=1e-6, random_state=0)
+    model.fit(tables, labels)
     columns, signs = pooled(model, tables)
     least = optimum(columns, signs, labels, model._job().regulariser(len(labels)))
     assert (model.certificate_.objective - least) / least <= 1e-6
@@ -245,12 +247,14 @@ def test_orders_that_cannot_be_had_are_refused() -> None:
 
     def fit(party: str = "p0", column: str = "x0", way: Any = "up", numbers: Any = "auto", **settings: Any) -> None:
         encoder = {party: PartyEncoder(monotone={column: way}, numbers=numbers)}
-        VerticalClassifier(encoder=encoder, **settings).fit(tables, labels)
+        VerticalClassifier(encoder=encoder, **{"protection": "none", **settings}).fit(tables, labels)
 
     for settings_of, told in (
         ({"way": "sideways"}, "choose 'up' or 'down'"),
         ({"solver": "fedbcd"}, "does not support monotone; choose 'subspace' or 'trees'"),
-        ({"protection": "dealer"}, "nobody knows the weights"),
+        ({"protection": "dealer"}, "nobody knows the weights.*choose 'none'"),
+        ({"protection": "masked"}, "reads one party alone. Choose 'none', with which the server reads"),
+        ({"protection": "auto"}, "reads one party alone. Choose 'none', with which the server reads"),
     ):
         with pytest.raises(InputError, match=told):
             fit(**settings_of)
@@ -266,3 +270,16 @@ def test_orders_that_cannot_be_had_are_refused() -> None:
     across = HorizontalClassifier(encoder=PartyEncoder(monotone={"x0": "up"}))
     with pytest.raises(InputError, match="not supported across clients"):
         across.fit(tables["p0"].fillna(0), labels, clients=np.arange(120) % 2)
+
+
+def test_signs_and_reaches_that_no_party_has_are_refused() -> None:
+    own = OwnBlock(np.ones((2, 5)), np.zeros(2), 0.1, intercept=False)
+    own.bound(np.array([1, -1]))
+    with pytest.raises(ProtocolError, match="none of -1, 0 and 1"):
+        own.bound(np.array([1, 7]))
+    block = DirectionBlock(2, 1, bounded=True)
+    told = classes_of(np.array([0.0, 1.0]), np.array([1.0, np.inf]), 3)
+    block.limit(told)
+    for wrong in (np.zeros_like(told), np.ones_like(told), -told, 2.0 * told, 0.5 * (told + np.roll(told, 1, axis=2))):
+        with pytest.raises(ProtocolError, match="one count for each column and side"):
+            block.limit(wrong)

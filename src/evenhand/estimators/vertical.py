@@ -88,7 +88,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         ``Dealer()``: passive parties hold their weights in shares with the server and learn nothing of labels, with the
         help of a third party that has no data. ``Encrypted()``: the same by encryption, without a third party. With
         ``weights="party"`` both need ``allow_experimental=True`` (docs/privacy.md).
-        ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
+        ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``. Bounds on signs
+        (``PartyEncoder(monotone=...)``) of linear models need ``"none"``.
     label_privacy
         A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss
         and constraints are then debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``).

@@ -277,7 +277,13 @@ def check_monotone(job: Job, solver: Solver[Any, Any]) -> None:
     if job.protection in ("dealer", "encrypted"):
         raise InputError(
             f"protection {job.protection!r} does not support monotone: nobody knows the weights, so nobody can bound "
-            "them; choose 'masked', or remove monotone"
+            "them; choose 'none', or remove monotone"
+        )
+    if job.protection == "masked" and "masked" in solver.protections:
+        raise InputError(
+            "protection 'masked' does not support monotone: a party with weights at their bounds may add nothing to a "
+            "sum, or a single column, and the server then reads one party alone. Choose 'none', with which the server "
+            "reads each party's directions and the columns whose weights go to their bound; or remove monotone"
         )
 
 

@@ -20,7 +20,7 @@ from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms, Part, Terms, VerticalTerms
-from evenhand.solvers.registry import HORIZONTAL, VERTICAL, check_job, solver_name
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL, check_job, check_monotone, solver_name
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.build import dealer, protected_party, protected_server
 from evenhand.vertical.protected.layer import innermost
@@ -225,7 +225,10 @@ def _protection(job: Job, solver: Solver[Any, Any], participants: Mapping[str, P
     parts = list(participants.values())
     passive, active = parts.count("passive"), parts.count("active")
     if job.protection == "auto":
-        return "masked" if solver.masked_by_default and passive > 1 and active == 1 else "none"
+        found: Protection = "masked" if solver.masked_by_default and passive > 1 and active == 1 else "none"
+        # Parties expect the level that they get by default: a lower one has to be asked for.
+        check_monotone(replace(job, protection=found), solver)
+        return found
     if job.protection == "none":
         return "none"
     if active != 1:

@@ -127,7 +127,9 @@ DIRECTION = Schema(
         "past steps and weights. One such vector has as many different values as the party has different "
         "records, so it reveals which rows are equal in all columns and, for columns of zeros and ones, often "
         "their values. After as many rounds as the party has columns, the receiver knows X_k up to a linear "
-        "map."
+        "map. Where parties may bound the signs of weights (`monotone`), the first of two vectors is the sum of the "
+        "columns whose weights go to their bound, times these weights. If it is one column, the receiver reads the "
+        "column itself, up to a factor. So `monotone` runs only without masks."
     ),
     coverage=Coverage(summed=True),
 )
@@ -139,8 +141,8 @@ REACH = Schema(
     reveals=(
         "Beside each direction, where parties may bound the signs of weights (`monotone`): how far the party can go "
         "along each column, down and up, before a bound, as zero, a power of two or no limit. It tells whether the "
-        "party has bounds, and roughly how near its weights are to them. Which weights have bounds, and their values, "
-        "stay with the party. Where only sums arrive, it is the number of parties in each class."
+        "party has bounds, and roughly how near its weights are to them. With the directions it also tells which "
+        "columns reach their bound, once the receiver knows columns: the first part of a direction consists of them."
     ),
     coverage=Coverage(summed=True),
 )

@@ -128,6 +128,12 @@ class DirectionBlock(PartyBlock):
         self.squared_gradient = float(answer["squared_gradient"])
         self.decrement = float(answer["decrement"])
 
+    def limit(self, reach: Array) -> None:
+        """Take the reach of each column, down and up: one count in one class."""
+        if not np.isin(reach, (0.0, 1.0)).all() or (reach.sum(axis=2) != 1.0).any():
+            raise ProtocolError("server: a reach is not one count for each column and side")
+        self.reach = reach
+
     @property
     def answered(self) -> bool:
         return bool(self._answer) and (self.reach is not None or not self._bounded)
@@ -227,6 +233,8 @@ class OwnBlock(PartyBlock):
 
     def bound(self, signs: Integers) -> None:
         """Bound the signs of weights."""
+        if not np.isin(signs, (-1, 0, 1)).all():
+            raise ProtocolError("server: a sign of the label holder's weights is none of -1, 0 and 1")
         if len(signs) != len(self.weights):
             raise ProtocolError(f"server: {len(signs)} signs came for {len(self.weights)} weights of the label holder")
         self._signs = signs

@@ -57,7 +57,8 @@ class Subspace(CheckedOptions):
         Whether all columns of the label holder enter the server's tiny problem, if they and the rows are few. This
         saves rounds and costs one message. Set it to False if the server runs elsewhere and may not see the columns.
     monotone
-        Whether parties may have columns in which scores may only rise, or only fall. Estimators and job files set it
+        Whether parties may have columns in which scores may only rise, or only fall. Needs protection ``"none"``, and
+        lets the server read columns whose weights go to their bound (docs/curves.md). Estimators and job files set it
         if a party names such columns; where each participant has its own file, set it in the job.
     """
 

@@ -145,7 +145,7 @@ class SubspaceServer(Server):
             return self._begin()
         block = self.blocks[place]
         if message.kind == REACH.kind and self._bounded and isinstance(block, DirectionBlock) and self._asked(message):
-            block.reach = message["reach"]
+            block.limit(message["reach"])
             return self._combine() if all(one.answered for one in self.blocks) else ()
         if message.kind == DIRECTION.kind and self._directed(place) and self._asked(message):
             self._take_direction(place, message)

@@ -6,8 +6,11 @@ weights are exactly zero. With its direction the party tells the *reach* of each
 in both directions, whatever the other coefficients do within their own reach. All combinations that the server
 may choose then keep the bounds.
 
-A reach is zero, a power of two, or without limit. It is told as a count in one of these classes, so that counts of
-several parties add up, and the smallest reach of all of them follows from the sums.
+A reach is zero, a power of two, or without limit. It is told as a count in one of these classes.
+
+The first part is the sum of w_j·x_j over the columns that go to their bound, so it may be one column, or nothing. A sum
+over parties would then be one party's vector. So bounds on signs are refused under masks (`check_monotone`). A mix of
+both parts that the server knows would not help, because the server can undo it.
 """
 
 from __future__ import annotations
