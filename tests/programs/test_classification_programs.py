@@ -83,6 +83,8 @@ def test_what_makes_no_sense_is_refused() -> None:
     for labels in ([-1.0, 0.0], [0.5, 1.0], [np.nan, 1.0], [-1.0, 2.0]):
         with pytest.raises(DataError, match="-1 or"):
             FeatureRows(np.ones((2, 1)), np.array(labels))
+    with pytest.raises(DataError, match="program without classes"):
+        constrained([FeatureRows(np.ones((2, 1)), np.array([0.0, 1.0]))], None)
     with pytest.raises(DataError, match="finite"):
         FeatureRows(np.array([[np.nan]]), np.array([1.0]))
     with pytest.raises(InputError, match="scope"):

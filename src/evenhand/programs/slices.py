@@ -24,7 +24,7 @@ from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.losses import PART, SOFTMAX, Loss, Measure, by_measure
 from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
-from evenhand.errors import ConstraintError, InputError
+from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs.program import Curvature
 from evenhand.programs.weighted_gram import WeightedGram
 
@@ -99,6 +99,8 @@ class SliceProgram:
         slices = SliceWeights(self.combinations, by_measure(self.measures))
         loss = SOFTMAX if classes is not None else loss
         self.evaluator = SliceEvaluator(labels, slices, loss, shares=self.objective)
+        if self.loss.name == "logistic" and not np.isin(labels, (-1.0, 1.0)).all():
+            raise DataError("labels must be -1 or +1 in a program without classes; give the number of classes")
         self.effort = 2.0 * float(features.nnz if sparse else self.features.size)
 
     @cached_property
