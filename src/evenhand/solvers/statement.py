@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from evenhand.protocol.job import Job
-from evenhand.protocol.terms import Part
+from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.solvers.registry import find
+from evenhand.solvers.roles import trainings
 
 MORE: Final = "To list every message: evenhand audit --plan JOB"
 
@@ -24,27 +25,40 @@ def disclosure(job: Job, participants: Mapping[str, Part], *, noisy: bool = Fals
     """
     level = "none" if job.protection == "auto" else job.protection
     if "client" in participants.values():
-        said = _of_clients(level, noisy)
+        said, times = _of_clients(level, noisy), 1 + job.searches
     else:
-        said = _of_parties(job, level, [name for name, part in participants.items() if part == "passive"])
-    return f"Protection {level}: {said}. {MORE}"
+        said, times = _of_parties(job, level, participants), trainings(VerticalTerms(job, participants, 0))
+    again = f" A rule chooses the cut, so the model is trained {times} times." if times > 1 else ""
+    return f"Protection {level}: {said}.{again} {MORE}"
 
 
 def _of_clients(level: str, noisy: bool) -> str:
     noise = ", with the noise that clients add" if noisy else ""
     if level == "masked":
-        return f"the server reads sums over clients only{noise}. Clients read the shared model, and no other's messages"
+        return (
+            f"in training the server reads sums over clients only{noise}; before and after it, the server reads each "
+            "client's summaries of columns and counts by group. Clients read the shared model, and no other's messages"
+        )
     return (
         f"the server reads every client's own updates{noise}; those of a client with few rows can tell about single "
         "rows. Clients read the shared model, and no other's messages"
     )
 
 
-def _of_parties(job: Job, level: str, passive: list[str]) -> str:
+def _of_parties(job: Job, level: str, participants: Mapping[str, Part]) -> str:
+    passive = [name for name, part in participants.items() if part == "passive"]
+    others = [name for name, part in participants.items() if part == "active"][1:]
+    label = "label" if job.loss == "logistic" else "target"
+    sent = f"; {_listed(others)} (active) can read all {label}s and groups" if others else ""
     if not passive:
-        return "all parties hold the labels, and the server reads their scores"
-    who, what = _listed(passive), "the label of each row"
-    if any(one.compares_groups for one in job.constraints):
+        return f"all parties hold the {label}s, and the server reads their scores{sent}"
+    return _of_passive(job, level, passive, label) + sent
+
+
+def _of_passive(job: Job, level: str, passive: list[str], label: str) -> str:
+    compares = any(one.compares_groups for one in job.constraints)
+    who, what = _listed(passive), f"the {label} of each row"
+    if compares:
         what += " and its group"
     if level in ("dealer", "encrypted"):
         told = f"{who} read shares that look random, not labels or groups"
@@ -52,6 +66,8 @@ def _of_parties(job: Job, level: str, passive: list[str]) -> str:
             told += "; their own weights at the end tell what any model tells"
     elif job.label_privacy is not None:
         told = f"{who} can work out randomised labels, and the true ones only as far as those tell them"
+        if compares and job.label_privacy.groups is None:
+            told += ", and the true group of each row"
     else:
         told = f"{who} can work out {what}"
     if level != "none":

@@ -94,7 +94,8 @@ DERIVATIVE = Schema(
         "losses of numbers ν_i is the row's weight times prediction minus target (for gamma their ratio minus "
         "one): it tells every target, up to rounding, from the first round on, when all predictions are equal. "
         "With the Poisson and Tweedie losses the expected curvature comes along, which is the prediction of "
-        "each row, or a power of it, times the row's weight."
+        "each row, or a power of it, times the row's weight. Where a rule chooses the cut, trainings before the "
+        "last leave out a fold of rows each: ν = 0 tells the fold, a function of label and of compared groups."
     ),
     coverage=Coverage(from_labels=True, hides_nu=True),
 )
