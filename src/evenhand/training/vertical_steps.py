@@ -191,9 +191,9 @@ def _folds(terms: VerticalTerms, known: LabelledRows | None) -> Integers | None:
 
 def _compared(terms: VerticalTerms) -> set[str]:
     """Return the sensitive attributes that constraints compare."""
-    named = {part.attribute for row in terms.inequalities for _, part in row.terms}
+    named = {part.attribute for row in terms.inequalities for _, part in row.terms if part.attribute is not None}
     crossing = crossed_name(terms.groups)
-    return set(_attributes(terms)) if crossing is not None and crossing in named else named - {None}  # type: ignore[arg-type]
+    return set(_attributes(terms)) if crossing is not None and crossing in named else named
 
 
 def _codes(frame: pd.DataFrame) -> list[Integers]:
