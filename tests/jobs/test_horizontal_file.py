@@ -19,6 +19,7 @@ from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import PartyEncoder
 from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
+from evenhand.jobs.auditing import plan_of
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.runs import run_horizontal_job
@@ -586,3 +587,12 @@ def test_a_damaged_model_is_told(hospitals: HospitalJob) -> None:
     (finished.folder.path / "model" / "encoder.json").write_text("[]")
     with pytest.raises(RunError, match=r"encoder\.json"):
         score_new_clients(finished.folder)
+
+
+@pytest.mark.parametrize("constraint", [None, "demographic-parity", "equalized-odds", "loss-parity"])
+def test_plans_of_several_classes_list_their_messages(hospitals: HospitalJob, constraint: str | None) -> None:
+    hospitals.content["data"]["label"] = {"column": "ward", "classes": ["A", "B", "C"]}
+    hospitals.content["job"].pop("constraint")
+    if constraint is not None:
+        hospitals.content["job"]["constraint"] = {"kind": constraint, "epsilon": 0.1}
+    assert "sqp judged" in {one.kind for one in plan_of(hospitals.read())}

@@ -172,10 +172,13 @@ def _with_privacy(job: JobFile | AnyJob, kind: str) -> str:
     return "" if asked is None or not schemas()[kind].coverage.from_labels else f" {asked.words}"
 
 
-def _made_up(rows: int, seed: int, job: Job) -> tuple[Array, Array]:
-    """Return synthetic features, and labels of both classes or targets that every loss has."""
+def _made_up(rows: int, seed: int, job: Job, classes: int | None = None) -> tuple[Array, Array]:
+    """Return synthetic features, and labels of both classes, indices of `classes`, or targets that every loss has."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, 3))
+    if classes is not None:
+        # Groups alternate fast: each class has rows of every group.
+        return features, (np.arange(rows) * classes // rows).astype(np.float64)
     upper = features[:, 0] + rng.normal(size=rows) > 0
     return features, np.where(upper, 1.0, -1.0 if job.loss_function.classifies else 2.0)
 
@@ -261,20 +264,27 @@ def _then_score(steps: Steps[Any], role: Callable[[Any], Role]) -> Steps[Any]:
 
 def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
-    sensitive, update_noise = job.data.sensitive, job.to_protection()
+    sensitive, update_noise, classes = job.data.sensitive, job.to_protection(), job.n_classes
     rows = {
         client.name: ClientRows(
-            client.name, *_made_up(REHEARSED_ROWS, seed, trained), _groups(REHEARSED_ROWS, sensitive)
+            client.name, *_made_up(REHEARSED_ROWS, seed, trained, classes), _groups(REHEARSED_ROWS, sensitive)
         )
         for seed, client in enumerate(job.client)
     }
     server = None
     if job.server.has_rows:
-        server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99, trained), _groups(REHEARSED_ROWS, sensitive))
+        server = ClientRows(
+            SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99, trained, classes), _groups(REHEARSED_ROWS, sensitive)
+        )
     draft = draft_terms(
-        trained, list(rows), scope=job.to_scope(), noise=noise_terms(update_noise), server_rows=server is not None
+        trained,
+        list(rows),
+        scope=job.to_scope(),
+        noise=noise_terms(update_noise),
+        two_classes=classes is None,
+        server_rows=server is not None,
     )
-    known = KnownBefore(simulated=True)
+    known = KnownBefore(classes=classes, simulated=True)
     steps: dict[str, Steps[Any]] = {
         SERVER: horizontal.server_steps(
             draft, known, _holding(HorizontalServerData(server)), everybody=lambda: rows, warns=False
