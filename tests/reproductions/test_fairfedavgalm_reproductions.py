@@ -153,7 +153,7 @@ def test_imsitu_is_trained_on_as_the_supplement_says(
     assert code == 0, errors
     assert jobs.keys() == SUPPLEMENT_C2.keys()
     for solver, own in SUPPLEMENT_C2.items():
-        same = {"batch_size": 128, "clip": 1.0, "local_epochs": 1, "schedule": "steps"}
+        same = {"optimizer": "sgd", "batch_size": 128, "clip": 1.0, "local_epochs": 1, "schedule": "steps"}
         steps = {"step": 0.02, "step_decay_every": 40, "step_decay_factor": 0.5}
         assert jobs[solver].options == {**same, **steps, **own, "report_every": 0}
         assert jobs[solver].max_rounds == 200

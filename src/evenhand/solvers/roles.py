@@ -227,7 +227,8 @@ def _protection(job: Job, solver: Solver[Any, Any], participants: Mapping[str, P
     if job.protection == "auto":
         found: Protection = "masked" if solver.masked_by_default and passive > 1 and active == 1 else "none"
         # Parties expect the level that they get by default: a lower one has to be asked for.
-        check_monotone(replace(job, protection=found), solver)
+        if job.options.get("monotone"):
+            check_monotone(replace(job, protection=found), solver)
         return found
     if job.protection == "none":
         return "none"
