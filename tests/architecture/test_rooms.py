@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -56,11 +57,23 @@ def modules(source: Path) -> dict[str, Path]:
     return names
 
 
+def parsed(path: Path) -> list[ast.AST]:
+    """Every node of a file; the library's own files are parsed once for all tests."""
+    return _kept(path) if path.is_relative_to(SOURCE) else _nodes(path)
+
+
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+_kept = cache(_nodes)
+
+
 def arrows(source: Path) -> Iterator[Arrow]:
     known = modules(source)
     for module, path in known.items():
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in parsed(path):
             if isinstance(node, ast.Import):
                 yield from (Arrow(module, alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -144,7 +157,7 @@ def test_solvers_touch_neither_transport_nor_clock(room: str) -> None:
 def names_of_runtimes(source: Path) -> set[str]:
     """The classes of the room, and what a job calls its choice of one."""
     files = sorted((source / "runtime").glob("*.py"))
-    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    nodes = [node for path in files for node in parsed(path)]
     return {"runtime", "RuntimeName", "RUNTIMES", *(node.name for node in nodes if isinstance(node, ast.ClassDef))}
 
 
@@ -154,9 +167,9 @@ def naming_a_runtime(source: Path, inside: str, names: set[str]) -> list[str]:
     for module, path in modules(source).items():
         if not is_inside(module, inside):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+        nodes = parsed(path)
+        texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
             words = {getattr(node, name, None) for name in ("id", "attr", "arg", "name")}
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
                 words |= set(node.value.split("."))
@@ -188,11 +201,7 @@ def test_a_solver_that_names_a_runtime_is_found(code: str, found: int, tmp_path:
 def test_nobody_pickles() -> None:
     assert forbidden(SOURCE, PACKAGE, PICKLES) == []
     for module, path in modules(SOURCE).items():
-        words = {
-            word
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            for word in (getattr(node, "attr", None), getattr(node, "arg", None))
-        }
+        words = {word for node in parsed(path) for word in (getattr(node, "attr", None), getattr(node, "arg", None))}
         assert not words & PICKLING_WORDS, module
 
 
