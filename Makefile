@@ -36,9 +36,10 @@ types: .venv/installed-dev
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# One numerical thread per worker: the workers already fill the cores.
+# One numerical thread per worker: the workers already fill the cores. A file stays with one worker, which makes its
+# fixtures once.
 unit: .venv/installed-dev
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not soak" $(if $(COVERAGE),--cov --cov-report=term)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not soak" $(if $(COVERAGE),--cov --cov-report=term)
 
 # Print the lines that no unit test runs; takes longer than `make unit`.
 coverage: .venv/installed-dev

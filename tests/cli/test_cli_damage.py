@@ -10,11 +10,11 @@ from support.kills import kill_and_compare
 
 
 def test_spoiled_folders_are_refused_or_recovered_from(tmp_path: Path) -> None:
-    counts, wrong = tally(Subjects(tmp_path), range(64), tmp_path / "scratch")
+    counts, wrong = tally(Subjects(tmp_path), range(32), tmp_path / "scratch")
     assert not wrong, "\n".join(wrong)
     # Both happen: the damage is done, and some of it does not matter.
-    assert counts["refused"] > 20
-    assert counts["recovered"] > 5
+    assert counts["refused"] > 10
+    assert counts["recovered"] > 2
 
 
 @pytest.mark.parametrize(("name", "kills"), [pytest.param("fairvfl", 3, marks=pytest.mark.soak), ("sqp", 2)])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from evenhand.jobs.folder import read_job
 from evenhand.runtime.folder import RunFolder
@@ -13,6 +14,7 @@ from evenhand.runtime.folder import RunFolder
 NAMES = ["plain", "fair", "rates", "published"]
 
 
+@pytest.mark.soak
 def test_the_demo_trains_compares_and_leaves_everything(evenhand: Any, adult_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "demo"
     done = evenhand("demo", "--rounds", 20, "--out", out, "--source", adult_folder)

@@ -212,7 +212,7 @@ def wait_for(process: subprocess.Popen[str], reached: Callable[[], bool]) -> Non
 
 def test_killed_runs_end_where_an_uninterrupted_one_does(start: Any, evenhand: Any, small: SmallJob) -> None:
     # So many rounds that the run cannot end between the sight of a line and the signal.
-    small.content["job"] |= {"max_rounds": 700, "tol": 0.0}
+    small.content["job"] |= {"max_rounds": 400, "tol": 0.0}
     whole = small.run("whole")
     path, out = small.path, small.folder / "run"
 
@@ -227,13 +227,12 @@ def test_killed_runs_end_where_an_uninterrupted_one_does(start: Any, evenhand: A
     # As soon as there is a folder, then in the midst of rounds, each time further on.
     assert interrupt(out.exists, signal.SIGKILL).returncode == -signal.SIGKILL
     assert interrupt(lambda: lines(out) > 20, signal.SIGKILL).returncode == -signal.SIGKILL
-    assert interrupt(lambda: lines(out) > 80, signal.SIGKILL).returncode == -signal.SIGKILL
-    asked = interrupt(lambda: lines(out) > 130, signal.SIGINT)
+    asked = interrupt(lambda: lines(out) > 80, signal.SIGINT)
     assert asked.returncode == 130
     message = asked.stderr.read()  # type: ignore[union-attr]
     assert f"interrupted; resume with: evenhand train {path} --out {out} --resume" in message
     assert "Traceback" not in message
-    assert lines(out) < 700
+    assert lines(out) < 400
 
     last = evenhand("train", path, "--out", out, "--resume", "-q")
     assert last.returncode == FELL_SHORT, last.stderr

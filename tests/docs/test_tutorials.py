@@ -15,8 +15,18 @@ walkthrough = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(walkthrough)
 
 
+IN_EVERY_TEST = "screening"
+"""The quickest tutorial; the others are walked in the soak."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted((DOCS / "tutorials").glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page.stem == IN_EVERY_TEST else pytest.mark.soak, id=page.stem)
+        for page in sorted((DOCS / "tutorials").glob("*.md"))
+    ],
+)
 def test_every_command_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
     said = page.read_text(encoding="utf-8")
     assert "```console\n$ " in said

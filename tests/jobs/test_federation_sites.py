@@ -169,6 +169,7 @@ def test_of_a_parquet_file_a_party_holds_its_block_once(
     assert_alike(ends["server"], together.result)
 
 
+@pytest.mark.soak
 def test_all_together_need_little_more_memory_than_their_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ PARITY = {"kind": "demographic-parity", "epsilon": 0.2, "measure": "positive"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("constraint", "trainings"), [(None, 4), (PARITY, 7)])
+@pytest.mark.parametrize(("constraint", "trainings"), [(None, 4), pytest.param(PARITY, 7, marks=pytest.mark.soak)])
 def test_answers_of_trainings_that_search_for_the_cut_are_limited_too(
     constraint: dict[str, Any] | None, trainings: int, tmp_path: Path
 ) -> None:
