@@ -113,21 +113,14 @@ def test_any_order_of_rows_gives_the_model_of_one_process(
     with one_blas_thread():
         ends = RUNTIMES[runtime](paths)
     assert isinstance(ends["server"], dict), ends
-    paths["together"].write_text(paths["together"].read_text().replace('"private"', '"inner"'))
     together = run_vertical_job(read_job(paths["together"]), folder, folder / "run")  # type: ignore[arg-type]
     if ids == "equal":
         # A participant that is visited keeps its transcript in its folder, which there is none of here.
         apart = ("bytes", "messages") if runtime == "visits" else ()
         assert_close(ends["server"], together.result | dict.fromkeys(apart, 0))
         return
-    # Private alignment draws an order of rows: sums differ in their last bits.
-    for name in ("objective", "violation"):
-        assert ends["server"]["certificate"][name] == pytest.approx(
-            together.result["certificate"][name], rel=1e-3, abs=1e-3
-        )
-    assert ends["server"]["quality"]["test"]["accuracy"] == pytest.approx(
-        together.result["quality"]["test"]["accuracy"], abs=0.05
-    )
+    # Keys of private ids seal the messages that follow, which costs bytes.
+    assert_close(ends["server"], together.result | {name: ends["server"][name] for name in ("bytes", "messages")})
 
 
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])

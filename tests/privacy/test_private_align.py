@@ -83,9 +83,20 @@ def test_no_message_holds_what_an_id_alone_gives() -> None:
             assert other.name == name or not sent & {one.tobytes() for one in _times(other._key, _points(guesses))}
 
 
-def test_two_runs_have_other_keys_and_another_order() -> None:
+def test_two_runs_have_other_keys_and_the_same_order_of_rows() -> None:
     one, other = (roles(IDS)[1][1] for _ in range(2))
     assert one.start()[0]["points"].tobytes() != other.start()[0]["points"].tobytes()
+    orders = []
+    for _ in range(3):
+        server, parties = roles(IDS)
+        InProcess([server, *parties]).run()
+        orders.append(found(IDS, parties)[1])
+    assert orders[0] == orders[1] == orders[2]
+    # Integers are in the order of their values, which a party knows of its own.
+    numbers = {"bank": pd.Index([7, 3, 5, 1]), "shop": pd.Index([5, 7, 1, 9])}
+    server, parties = roles(numbers)
+    InProcess([server, *parties]).run()
+    assert found(numbers, parties)[1] == [1, 5, 7]
 
 
 def test_nothing_in_common_and_ids_twice_are_told() -> None:

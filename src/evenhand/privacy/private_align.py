@@ -176,7 +176,10 @@ class PrivateAlignParty(Role):
 
 
 class PrivateAlignServer(Role):
-    """Find the rows that all parties have, in an order that reveals nothing: that of their points.
+    """Find the rows that all parties have, in the order of the label holder's sums of their ids.
+
+    Every party knows this order for its own ids, so it reveals nothing more, and it is the same in every run. Without a
+    label holder, the order is that of the points, which depends on the secrets.
 
     Parameters
     ----------
@@ -252,9 +255,15 @@ class PrivateAlignServer(Role):
         if self.problem:
             reason, none = as_bytes(self.problem), np.zeros(0, dtype=np.int64)
             return [UNMATCHED.message(SERVER, name, reason=reason, places=none) for name in self.parties]
-        common = common.sort_values()
+        common = self._ordered(common, found)
         self.places = {name: one.get_indexer(common) for name, one in found.items()}
         return [COMMON_ROWS.message(SERVER, name, places=self.places[name]) for name in self.parties]
+
+    def _ordered(self, common: pd.Index, found: dict[str, pd.Index]) -> pd.Index:
+        if self.holder is None or self.sums is None:
+            return common.sort_values()
+        sums = self.sums[found[self.holder].get_indexer(common)]
+        return common[np.lexsort((sums[:, 1], sums[:, 0]))]
 
     def restored(self) -> None:
         self.problem, self.places = "", {}

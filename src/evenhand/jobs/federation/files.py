@@ -67,11 +67,7 @@ class MemberSection(Strict):
 class FederationJobSection(VerticalJobSection):
     """`[job]`: what to train and how."""
 
-    ids: Literal["equal", "inner", "private"] = key(  # type: ignore[assignment]
-        "As in a vertical job; `private` finds the common ids by private set intersection.", "private", "equal"
-    )
     text_ids: bool = key("Whether ids in CSV files are text even if they look like numbers.", True, False)
-    least_common: int = key("Fewest common ids; with fewer, the run ends and no party learns any.", 1000, 1, ge=1)
 
 
 class FederationJob(Strict):

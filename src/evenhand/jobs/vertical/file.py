@@ -81,9 +81,13 @@ class VerticalJobSection(TrainingSection):
         "threads",
         "auto",
     )
-    ids: Literal["equal", "inner"] = key(
-        "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have.", "inner", "equal"
+    ids: Literal["equal", "inner", "private"] = key(
+        "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have. `private`: the same, "
+        "by private set intersection.",
+        "inner",
+        "equal",
     )
+    least_common: int = key("Fewest common ids; with fewer, the run ends and no party learns any.", 1000, 1, ge=1)
     weights: Weights = key(
         "Where weights are trained in shares (`dealer`, `encrypted`): `shared` keeps them so, and nobody knows them. "
         "`party` gives each party its own, which tell it what any model tells of its labels.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
 
@@ -143,7 +143,7 @@ class _RowsHere(TableRows):
 
     def unaligned(self, problem: str, _: Integers) -> DataError:
         ids = {name: one.open().known.index for name, one in self.everybody.items()}
-        return _in_words_of_a_job(named_problem(ids, self._section.ids, problem))
+        return _in_words_of_a_job(named_problem(ids, _how(self._section.ids), problem))
 
 
 def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcript | None = None) -> VerticalTables:
@@ -165,20 +165,28 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
     for name, one in rows.items():
         one.table = opened[name]
     del opened
-    alignment = Alignment(list(rows), holder, job.job.ids)
+    alignment = Alignment(list(rows), holder, job.job.ids, job.job.least_common)
     tables = VerticalTables(rows, Together(steps_together(draft, rows, alignment), transcript), holder)
     tables.together.to_training()
     return tables
 
 
-def align_parties(tables: Mapping[str, PartyTable], how: How) -> dict[str, PartyTable]:
-    """Align tables to the same rows in the same order, by an exchange between the parties."""
+def align_parties(tables: Mapping[str, PartyTable], ids: How | Literal["private"]) -> dict[str, PartyTable]:
+    """Align tables to the same rows in the same order, by an exchange between the parties.
+
+    The tables are all in this process, so private ids need no blinding.
+    """
     tables = with_one_kind_of_ids(tables)
     try:
-        places = common_rows({name: table.known.index for name, table in tables.items()}, how)
+        places = common_rows({name: table.known.index for name, table in tables.items()}, _how(ids))
     except DataError as error:
         raise _in_words_of_a_job(error) from error
     return {name: table.taken(places[name]) for name, table in tables.items()}
+
+
+def _how(ids: How | Literal["private"]) -> How:
+    """Return which rows are kept: private ids keep the common ones."""
+    return "inner" if ids == "private" else ids
 
 
 def _in_words_of_a_job(error: DataError) -> DataError:
