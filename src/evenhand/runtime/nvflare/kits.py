@@ -29,6 +29,10 @@ ALLOWED: Final = (
     "evenhand.jobs.federation.components.FederationParty",
 )
 """All classes that a job may name."""
+LISTENER: Final = "evenhand"
+"""Scheme of the server's address; `drivers/evenhand_listener.py` listens on it."""
+DRIVERS: Final = Path(__file__).parent / "drivers"
+"""Folder from which FLARE loads our listener."""
 _CERTIFICATES: Final = ("client.crt", "server.crt")
 _NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
 _STREAMS: Final = ("site_log_streamer", "log_receiver")
@@ -170,9 +174,10 @@ def check_certificate(kit: Path) -> None:
 
 
 def settle(kit: Path) -> None:
-    """Make the server store its jobs in its own kit; by default other users can read them.
+    """Complete a kit's settings with what is unknown when it is made: absolute paths, and the present defaults.
 
-    FLARE needs absolute paths here, which are unknown when the kit is made.
+    The server keeps its jobs in its own kit, because other users can read FLARE's default place. It listens with our
+    own driver.
     """
     path = kit / "local" / "resources.json"
     if not path.is_file():
@@ -184,6 +189,12 @@ def settle(kit: Path) -> None:
     jobs = next(one for one in resources["components"] if one["id"] == "job_manager")
     jobs["args"]["uri_root"] = str(kit.absolute() / "jobs")
     _write(path, resources)
+    address = kit / "startup" / "fed_server.json"
+    settings = json.loads(address.read_text(encoding="utf-8"))
+    if any(one["service"]["scheme"] != LISTENER for one in settings["servers"]):
+        for one in settings["servers"]:
+            one["service"]["scheme"] = LISTENER
+        _write(address, settings)
 
 
 def _write(path: Path, content: Any) -> None:

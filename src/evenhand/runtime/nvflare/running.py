@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from evenhand.errors import RunError
-from evenhand.runtime.nvflare.kits import check_certificate, settle
+from evenhand.runtime.nvflare.kits import DRIVERS, check_certificate, settle
 
 
 class RunningKit:
@@ -42,7 +42,7 @@ class RunningKit:
             self._process = subprocess.Popen(
                 ["bash", str(start.absolute()), "--once"],
                 cwd=kit,
-                env={**os.environ, **settings, "PATH": path},
+                env={**os.environ, **settings, "PATH": path, "NVFLARE_COMM_DRIVER_PATH": str(DRIVERS)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT if out else None,
