@@ -48,5 +48,5 @@ def test_every_option_of_a_solver_has_a_meaning() -> None:
 def test_between_organisations_only_differences_are_listed() -> None:
     page = job_keys.job_keys_page()
     part = page.split("## Between organisations: a vertical `job.toml`")[1].split("\n## ")[0]
-    assert "`ids`" in part
+    assert "`text_ids`" in part
     assert "`test_fraction`" not in part
