@@ -10,7 +10,7 @@ with and without masks: whether runs that say converged are within tol, asked an
 times the gain of another round, by which runs stop; it is never above three times the distance.
 
     python benchmarks/stopping.py [--source FOLDER] [--tol 1e-3] [--seeds 5] [--old FOLDER]
-    python benchmarks/stopping.py --only-generated [--fits 300]
+    python benchmarks/stopping.py --only-generated [--fits 300] [--first 0]
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ def measure_old(folder: Path, source: Path | None, seeds: int) -> pd.DataFrame:
     return pd.DataFrame(json.loads(done.stdout))
 
 
-def measure_generated(fits: int, tol: float) -> pd.DataFrame:
+def measure_generated(first: int, fits: int, tol: float) -> pd.DataFrame:
     """One row for each generated table: the distance of the run that stopped, and what it said of it."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from support.generated import generate
 
     found: list[dict[str, Any]] = []
     kinds = [name for name in CONSTRAINTS if name not in RATES]
-    for seed in range(fits):
+    for seed in range(first, first + fits):
         least, most = ((300, 3000), (3000, 15000), (15000, 45000))[seed % 3]
         given = generate(seed, least=least, most=most)
         constraint = kinds[seed // 3 % len(kinds)]
@@ -189,13 +189,14 @@ def main() -> None:
     parser.add_argument("--as-old", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--only-generated", action="store_true", help="measure generated tables alone")
     parser.add_argument("--fits", type=int, default=300, help="number of generated tables")
+    parser.add_argument("--first", type=int, default=0, help="first seed of generated tables")
     given = parser.parse_args()
     # Small slices, and models that no bound on exact rates lets through: not what is measured.
     warnings.simplefilter("ignore")
     if given.as_old:
         print(measure(given.source, given.seeds, {"old": OLD_TOL}).to_json(orient="records", double_precision=15))
         return
-    Console(width=190).print(generated_summary(measure_generated(given.fits, given.tol), given.tol))
+    Console(width=190).print(generated_summary(measure_generated(given.first, given.fits, given.tol), given.tol))
     if given.only_generated:
         return
     found = measure(given.source, given.seeds, {"end": 1e-11, "new": given.tol})

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from support.clients import deal_rows
 from support.problems import small, two_attributes
 
+from evenhand.arrays import dense
 from evenhand.constraints.kinds import EqualOpportunity, GroupAgainstOverall, LossParity, NeymanPearson
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
@@ -60,8 +61,13 @@ def test_a_name_must_do_as_a_file_name() -> None:
 
 def test_sparse_rows_are_taken() -> None:
     client = ClientRows("a", sp.csr_array(X), list(Y), S["group"].to_numpy())
-    np.testing.assert_array_equal(client.features, X)
+    np.testing.assert_array_equal(dense(client.features), X)
     assert list(client.groups.columns) == ["group"]  # type: ignore[union-attr]
+
+
+def test_sparse_rows_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(DataError, match="client 'north': 2 rows have features that are not finite"):
+        ClientRows("north", sp.csr_array(with_nan()), Y, S)
 
 
 def test_groups_are_those_of_all_clients_together_or_the_agreed_ones() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from evenhand.arrays import Array, Booleans, Integers
+from evenhand.arrays import Array, Booleans, Integers, dense
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, MODEL, SHARED_UPDATE, UPDATE
 from evenhand.horizontal.masked.messages import MASKED
 from evenhand.horizontal.problem import ClientRows, Single
@@ -140,9 +140,9 @@ class ClientCase:
         """Rows of the client and of others with their labels, and which are the client's."""
         own = self.scene.clients[self.victim]
         others = [rows for name, rows in self.scene.clients.items() if name != self.victim]
-        pools = [(np.asarray(own.features), own.labels)]
+        pools = [(dense(own.features), own.labels)]
         if others:
-            features = np.concatenate([rows.features for rows in others])
+            features = np.concatenate([dense(rows.features) for rows in others])
             pools.append((features, np.concatenate([rows.labels for rows in others])))
         drawn = [(part[0][places], part[1][places]) for part in pools for places in [self.some(len(part[1]))]]
         features, labels = (np.concatenate([part[place] for part in drawn]) for place in (0, 1))

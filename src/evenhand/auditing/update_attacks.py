@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from evenhand.arrays import Array, Booleans
+from evenhand.arrays import Array, Booleans, dense
 from evenhand.auditing.cases import FEW, LEAST_ROWS, told_apart
 from evenhand.auditing.client_views import ClientCase
 from evenhand.auditing.evidence import Estimate
@@ -99,9 +99,11 @@ def inversion(case: ClientCase) -> Iterator[Finding]:
     scene, victim, rng = case.scene, case.victim, case.rng
     if not scene.linear or not case.changes:
         return
-    rows = np.asarray(scene.clients[victim].features, dtype=np.float64)
+    rows = dense(scene.clients[victim].features).astype(np.float64)
     rows = rows[case.some(len(rows))]
-    others = np.concatenate([one.features for name, one in scene.clients.items() if name != victim] or [rows[:0]])
+    others = np.concatenate(
+        [dense(one.features) for name, one in scene.clients.items() if name != victim] or [rows[:0]]
+    )
     middle = np.concatenate([rows, others]).mean(axis=0)
     found = [by_ratio(one.after - one.before) for one in case.changes]
     value = max(likeness(row, rows, middle) for row in found)

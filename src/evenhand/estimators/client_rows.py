@@ -13,7 +13,7 @@ import pandas as pd
 import scipy.sparse as sp
 from sklearn.utils.validation import column_or_1d
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.constraints import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.twins import twins
@@ -89,7 +89,7 @@ def as_rows(X: Any) -> Any:
 def rows_of(
     name: str,
     inside: npt.NDArray[np.bool_],
-    features: npt.NDArray[Any],
+    features: Matrix,
     codes: Array,
     sensitive: Any,
     crop: int | None,
@@ -118,8 +118,8 @@ def client_names(clients: Any) -> npt.NDArray[Any]:
     return names.to_numpy(dtype=object)
 
 
-def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
-    """Return dense numbers: encoded columns, or unchanged images."""
+def encoded(encoder: PartyEncoder | None, X: Any) -> Matrix:
+    """Return numbers: encoded columns, of which sparse ones stay sparse, or unchanged images."""
     if encoder is None:
         try:
             # Pictures of bytes are neither converted nor copied.
@@ -127,7 +127,7 @@ def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
         except (TypeError, ValueError) as error:
             raise DataError(f"X holds values that are not numbers ({error})") from error
     matrix = encoder.transform(X)
-    return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix)
+    return matrix if sp.issparse(matrix) else np.asarray(matrix)
 
 
 def take(item: Any, rows: npt.NDArray[np.bool_]) -> Any:
@@ -195,7 +195,7 @@ class ClientPool:
         self.rows: dict[str, ClientRows] = {}
 
     @cached_property
-    def features(self) -> npt.NDArray[Any]:
+    def features(self) -> Matrix:
         """All clients' encoded rows, in the order of the input."""
         return encoded(self.encoder, self._inputs.X)
 

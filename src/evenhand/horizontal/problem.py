@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.groups import Groups, crossed_name, group_codes, groups_frame, with_crossing
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError
@@ -38,8 +38,9 @@ class ClientRows(LabelledRows):
     Parameters
     ----------
     features
-        (n, columns), or (n, channels, height, width) for images, in their own precision. Images stored as bytes are
-        read lazily (`Pictures`), and models see numbers from 0 to 1. Averaging solvers train in single precision.
+        (n, columns), dense or CSR, or (n, channels, height, width) for images, in their own precision. Images stored
+        as bytes are read lazily (`Pictures`), and models see numbers from 0 to 1. Averaging solvers train in single
+        precision.
         Solvers of programs keep double precision: under constraints on exact rates, rows lie right at the decision
         boundary, and rounding would move some of them across it.
     labels
@@ -54,7 +55,7 @@ class ClientRows(LabelledRows):
     """
 
     name: str = field(kw_only=True)
-    features: Single | Array | Pictures = field(kw_only=True)
+    features: Matrix | Pictures = field(kw_only=True)
     missing: bool = field(kw_only=True)
     categorical: tuple[int, ...] = field(kw_only=True)
     # Horizontal solvers support neither.
@@ -71,13 +72,12 @@ class ClientRows(LabelledRows):
         categorical: tuple[int, ...] = (),
     ) -> None:
         check_name("client", name)
-        features = features.toarray() if sp.issparse(features) else features
         try:
             features = _as_numbers(features)
             labels = np.asarray(labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"client {name!r}: features and labels must be numbers ({error})") from error
-        if labels.ndim != 1 or features.ndim < 2 or len(features) != len(labels):
+        if labels.ndim != 1 or features.ndim < 2 or features.shape[0] != len(labels):
             raise DataError(
                 f"client {name!r}: features of shape {features.shape} and labels of shape {labels.shape}; "
                 "give one row of features and one label for each sample"
@@ -122,9 +122,11 @@ class ClientRows(LabelledRows):
             raise DataError(f"client {self.name!r}: {error}") from error
 
 
-def _as_numbers(features: Any) -> Single | Array | Pictures:
+def _as_numbers(features: Any) -> Matrix | Pictures:
     if isinstance(features, Pictures):
         return features
+    if sp.issparse(features):
+        return sp.csr_array(features, dtype=np.float64)
     features = np.asarray(features)
     if features.dtype == np.uint8 and features.ndim == 4:
         return Pictures(features)
@@ -132,8 +134,13 @@ def _as_numbers(features: Any) -> Single | Array | Pictures:
     return np.ascontiguousarray(features, np.float32) if single else np.ascontiguousarray(features, np.float64)
 
 
-def _unknown(features: Single | Array, missing: bool) -> int:
+def _unknown(features: Matrix, missing: bool) -> int:
     """Count the rows with features that are not finite; `missing` allows NaN as a missing value."""
+    if sp.issparse(features):
+        # Most tables are finite, and to see that takes one pass over the entries.
+        if np.isfinite(features.data).all():
+            return 0
+        features = features.toarray()
     known = np.isfinite(features) | (np.isnan(features) & missing)
     return len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
 

@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.constraints.kinds import NeymanPearson
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.slices import Bounds, bounds_of
@@ -259,5 +260,9 @@ def tolerances(job: Job) -> dict[str, float]:
 
 def _sample(terms: HorizontalTerms, rows: ClientRows) -> FeatureRows:
     rows = rows.agreed(terms.groups)
-    features = np.hstack([np.asarray(rows.features, dtype=np.float64), np.ones((rows.n_rows, 1))])
+    ones = np.ones((rows.n_rows, 1))
+    if sp.issparse(rows.features):
+        features: Matrix = sp.hstack([rows.features, ones], format="csr")
+    else:
+        features = np.hstack([np.asarray(rows.features, dtype=np.float64), ones])
     return FeatureRows(features, rows.labels, rows.groups, classifies=terms.job.loss_function.classifies)

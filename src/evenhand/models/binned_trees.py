@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from evenhand.arrays import Array, Booleans, Bytes, Integers
+from evenhand.arrays import Array, Booleans, Bytes, Integers, dense
 from evenhand.errors import InputError, RunError
 from evenhand.protocol.state import State
 
@@ -91,7 +91,7 @@ class BinnedTrees:
 
     def predict(self, features: Any) -> Array:
         """Return one score a row, positive for label +1."""
-        rows = np.asarray(features, dtype=np.float64)
+        rows = dense(features).astype(np.float64, copy=False)
         if rows.ndim != 2 or rows.shape[1] != len(self.edges):
             raise InputError(
                 f"rows have the shape {rows.shape[1:]}; the model was trained on {len(self.edges)} columns"

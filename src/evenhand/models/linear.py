@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Matrix
@@ -139,12 +138,15 @@ class SharedLinear:
         self.weights = weights
         self.classes = classes
 
-    def predict(self, features: npt.ArrayLike) -> Array:
+    def predict(self, features: Matrix) -> Array:
         """Return one score a row, positive for label +1, or (rows, classes)."""
-        rows, outputs = np.asarray(features, dtype=np.float64), self.classes or 1
+        rows: Matrix = features if sp.issparse(features) else np.asarray(features, dtype=np.float64)
+        outputs = self.classes or 1
         columns = len(self.weights) // outputs - 1
         if rows.ndim != 2 or rows.shape[1] != columns:
             raise InputError(f"rows have the shape {rows.shape[1:]}; the model was trained on {columns} columns")
         if self.classes is None:
-            return rows @ self.weights[:-1] + self.weights[-1]
-        return rows @ self.weights[:-outputs].reshape(outputs, columns).T + self.weights[-outputs:]
+            found: Array = rows @ self.weights[:-1] + self.weights[-1]
+            return found
+        scores: Array = rows @ self.weights[:-outputs].reshape(outputs, columns).T + self.weights[-outputs:]
+        return scores

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, dense
 from evenhand.errors import InputError
 from evenhand.models.pictures import Pictures
 from evenhand.models.stacked import StackedPerceptron, one_thread
@@ -309,7 +309,7 @@ class Network:
         """Keep bytes as bytes; crop larger pictures to the middle."""
         if isinstance(features, Pictures):
             return features
-        rows = np.asarray(features)
+        rows = dense(features)
         if rows.dtype != np.uint8 or rows.ndim != 4:
             return np.ascontiguousarray(rows, dtype=np.float32)
         cut = rows.shape[2:] != self.shape[1:] and len(self.shape) == 3 and min(rows.shape[2:]) >= self.shape[1]

@@ -105,7 +105,7 @@ class SliceProgram:
 
     @cached_property
     def gram(self) -> WeightedGram:
-        """Xᵀ diag(w) X of dense features."""
+        """Xᵀ diag(w) X of the features."""
         return WeightedGram(self.features)
 
     @property
@@ -254,22 +254,15 @@ class SlicePoint(EvaluatedScores):
         """Return (k, d, d): second derivatives for several multipliers (k, rows)."""
         of, bends = self._of, np.array([self.second_derivative(net) for net in nets])
         if of.classes is None:
-            total = self._grams(bends)
+            total = of.gram(bends)
         else:
             # From (k, class, class, column, column) to matrices over the weights of all classes.
-            grams = self._grams(bends.reshape(-1, len(of.labels)))
+            grams = of.gram(bends.reshape(-1, len(of.labels)))
             grams = grams.reshape(*bends.shape[:3], *grams.shape[1:]).transpose(0, 1, 3, 2, 4)
             total = grams.reshape(len(nets), of.weights, of.weights)[:, of.order[:, None], of.order]
         if of.regularised:
             total[:, np.arange(of.weights), np.arange(of.weights)] += of.regulariser
         return total
-
-    def _grams(self, bends: Array) -> Array:
-        """Return Xᵀ diag(w) X for each line w of bends."""
-        of = self._of
-        if sp.issparse(of.features):
-            return np.array([(of.transposed.multiply(one).tocsr() @ of.features).toarray() for one in bends])
-        return of.gram(bends)
 
     def hessian_product(self, net: Array, direction: Array) -> Array:
         of = self._of

@@ -1,40 +1,70 @@
 """Compute Xᵀ diag(w) X, with few operations where columns are indicators of categories.
 
-Columns of zeros and ones of which at most one is 1 in each row form a *block*, such as the levels of one category. Two
-blocks meet in a table of sums of weights, one entry for each pair of levels, whatever the number of levels. A dense
-product has one multiplication for each pair of columns.
+Columns of zeros and ones of which at most one is 1 in each row form a *block*, such as the levels of one category. A
+few blocks share a *code*: a number for each row that tells the level of every block. Two codes meet in a table of sums
+of weights, one entry for each pair of values, and the sums of columns follow from those of the table. A dense product
+has one multiplication for each pair of columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Final
 
 import numpy as np
+import scipy.sparse as sp
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 
 PART: Final = 1 << 14
 """Rows at a time, so that their codes and weights stay in the processor's cache."""
 PRICE = 20.0
 """What adding a weight to a table costs, in multiplications of a dense product."""
+SPARSE_PRICE = 20.0
+"""What a multiplication of a sparse product costs, in those of a dense one."""
+MOST_VALUES: Final = 256
+"""Most values of a code of several blocks, so that a table of two stays in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Adjacent columns of which at most one is 1 in each row; the code of a row without any is the last."""
+    """Adjacent columns of which at most one is 1 in each row; the level of a row without any is the last."""
 
     start: int
     width: int
-    codes: Integers
+    levels: Integers
 
-    @property
-    def place(self) -> slice:
-        return slice(self.start, self.start + self.width)
 
-    @property
-    def levels(self) -> int:
-        return self.width + 1
+@dataclass(frozen=True, eq=False)
+class _Code:
+    """Levels of one block or more in one number for each row.
+
+    Attributes
+    ----------
+    columns
+        The columns of its blocks.
+    ones
+        (values, columns): what the columns are where the code has a value.
+    """
+
+    values: Integers
+    columns: Integers
+    ones: Array
+
+    @classmethod
+    def of(cls, block: _Block) -> _Code:
+        ones = np.eye(block.width + 1)[:, :-1]
+        return cls(block.levels, np.arange(block.start, block.start + block.width), ones)
+
+    def __len__(self) -> int:
+        return len(self.ones)
+
+    def joined(self, other: _Code) -> _Code:
+        ones = np.hstack([np.repeat(self.ones, len(other), axis=0), np.tile(other.ones, (len(self), 1))])
+        columns = np.concatenate([self.columns, other.columns])
+        return _Code(self.values * len(other) + other.values, columns, ones)
 
 
 class WeightedGram:
@@ -43,86 +73,133 @@ class WeightedGram:
     Parameters
     ----------
     matrix
-        X, (n, d), dense.
+        X, (n, d), dense or sparse.
     """
 
-    def __init__(self, matrix: Array) -> None:
-        self._matrix = matrix
-        blocks, rest = _blocks(matrix)
-        tables = len(blocks) * (len(blocks) + 1) / 2.0 + len(blocks) * len(rest)
-        dense = float(matrix.shape[1]) ** 2
-        self.by_tables = bool(blocks) and PRICE * tables + len(rest) ** 2 < dense
-        self._blocks: list[_Block] = blocks if self.by_tables else []
-        self._rest: Integers = rest
-        self._numbers: Array = matrix[:, rest] if self.by_tables else matrix
-        self.products = PRICE * tables + float(len(rest)) ** 2 if self.by_tables else dense
-        """Multiplications for each row of data."""
+    def __init__(self, matrix: Matrix) -> None:
+        sparse = sp.issparse(matrix)
+        blocks, rest = _sparse_blocks(sp.csc_array(matrix)) if sparse else _blocks(matrix)
+        codes = _joined([_Code.of(block) for block in blocks], matrix.shape[0])
+        tables = len(codes) * (len(codes) + 1) / 2.0 + len(codes) * len(rest)
+        plain = SPARSE_PRICE * _pairs(matrix) if sparse else float(matrix.shape[1]) ** 2
+        self.by_tables = bool(codes) and PRICE * tables + float(len(rest)) ** 2 < plain
+        self._matrix: Matrix = matrix
+        self._codes: list[_Code] = codes if self.by_tables else []
+        if self.by_tables:
+            self._numbers: Array = matrix[:, rest].toarray() if sparse else matrix[:, rest]
+            # Tables are filled in an order of their own: numbers, then the columns of each code.
+            self._order: Integers = np.argsort(np.concatenate([rest, *(code.columns for code in codes)]))
+            self._pairs = list(combinations(range(len(codes)), 2))
+            self._stride = max(map(len, codes))
 
     def __call__(self, weights: Array) -> Array:
         """Return (k, d, d) for weights (k, n)."""
-        if not self.by_tables:
-            return np.array([self._matrix.T @ (self._matrix * one[:, None]) for one in weights])
-        size = self._matrix.shape[1]
-        total = np.zeros((len(weights), size, size))
+        if self.by_tables:
+            return self._by_tables(weights)
+        if sp.issparse(self._matrix):
+            return np.array([_sparse_product(self._matrix, one) for one in weights])
+        return np.array([self._matrix.T @ (self._matrix * one[:, None]) for one in weights])
+
+    def _by_tables(self, weights: Array) -> Array:
+        count, numbers, size = len(weights), self._numbers.shape[1], self._matrix.shape[1]
+        found = np.zeros((count, size, size))
+        singles = [np.zeros((count, 1 + numbers, len(code))) for code in self._codes]
+        tables = [np.zeros((count, len(self._codes[first]) * self._stride)) for first, _ in self._pairs]
         for start in range(0, weights.shape[1], PART):
             part = slice(start, start + PART)
-            self._add(total, part, weights[:, part])
-        # Each pair of blocks, and of a number and a block, was added on one side of the diagonal.
-        return np.triu(total) + np.triu(total, 1).transpose(0, 2, 1)
+            self._add_singles(part, weights[:, part], found[:, :numbers, :numbers], singles)
+            self._add_pairs(part, weights[:, part], tables)
+        ends = np.cumsum([numbers, *(len(code.columns) for code in self._codes)])
+        places = [slice(first, last) for first, last in pairwise(ends)]
+        for place, single, code in zip(places, singles, self._codes, strict=True):
+            found[:, place, place] = code.ones.T @ (single[:, 0, :, None] * code.ones)
+            found[:, :numbers, place] = single[:, 1:] @ code.ones
+        # With zeros for values that a code does not have, tables are multiplied as they lie in memory.
+        ones = [np.pad(code.ones, ((0, self._stride - len(code)), (0, 0))) for code in self._codes]
+        for (first, second), table in zip(self._pairs, tables, strict=True):
+            for onto, sums in zip(found, table.reshape(count, -1, self._stride), strict=True):
+                onto[places[first], places[second]] = self._codes[first].ones.T @ (sums @ ones[second])
+        whole = np.triu(found) + np.triu(found, 1).transpose(0, 2, 1)
+        return np.asarray(whole[:, self._order[:, None], self._order])
 
-    def _add(self, total: Array, part: slice, weights: Array) -> None:
+    def _add_singles(self, part: slice, weights: Array, square: Array, singles: list[Array]) -> None:
+        """Add the products of numbers, and for each code the sums of the weights and of the numbers."""
         numbers = self._numbers[part]
-        scaled = [numbers.T * one for one in weights]
-        for onto, own in zip(total, scaled, strict=True):
-            onto[np.ix_(self._rest, self._rest)] += own @ numbers
-        for place, block in enumerate(self._blocks):
-            codes = block.codes[part]
-            for onto, own, one in zip(total, scaled, weights, strict=True):
-                onto[block.place, block.place] += np.diag(_sums(codes, one, block.levels)[:-1])
-                for column, values in zip(self._rest, own, strict=True):
-                    sums = _sums(codes, values, block.levels)[:-1]
-                    if column < block.start:
-                        onto[column, block.place] += sums
-                    else:
-                        onto[block.place, column] += sums
-            for other in self._blocks[place + 1 :]:
-                # The places of a table are the same for all weights.
-                cells = codes * other.levels
-                cells += other.codes[part]
-                for onto, one in zip(total, weights, strict=True):
-                    table = _sums(cells, one, block.levels * other.levels)
-                    onto[block.place, other.place] += table.reshape(block.levels, other.levels)[:-1, :-1]
+        for place, own in enumerate(weights):
+            scaled = numbers.T * own
+            square[place] += scaled @ numbers
+            for single, code in zip(singles, self._codes, strict=True):
+                for line, values in zip(single[place], (own, *scaled), strict=True):
+                    line += np.bincount(code.values[part], values, len(code))
+
+    def _add_pairs(self, part: slice, weights: Array, tables: list[Array]) -> None:
+        """Add the sums of weights for each pair of codes; all weights share the cells."""
+        high = [code.values[part] * self._stride for code in self._codes]
+        for (first, second), table in zip(self._pairs, tables, strict=True):
+            cells = high[first] + self._codes[second].values[part]
+            for line, own in zip(table, weights, strict=True):
+                line += np.bincount(cells, own, len(line))
 
 
-def _sums(codes: Integers, values: Array, size: int) -> Array:
-    return np.bincount(codes, weights=values, minlength=size).astype(np.float64, copy=False)
+def _sparse_product(matrix: Matrix, weights: Array) -> Array:
+    rows = sp.csr_array(matrix)
+    scaled = sp.csr_array((rows.data * np.repeat(weights, np.diff(rows.indptr)), rows.indices, rows.indptr), rows.shape)
+    return np.asarray((rows.T @ scaled).toarray())
+
+
+def _pairs(matrix: Matrix) -> float:
+    """Return the mean over rows of the number of pairs of entries."""
+    return float((np.diff(sp.csr_array(matrix).indptr).astype(np.float64) ** 2).mean())
+
+
+def _joined(codes: list[_Code], rows: int) -> list[_Code]:
+    """Join codes of few values, as long as tables stay small beside the rows that they sum."""
+    most = min(MOST_VALUES, int(rows**0.5))
+    found: list[_Code] = []
+    for code in sorted(codes, key=len):
+        if found and len(found[-1]) * len(code) <= most:
+            found[-1] = found[-1].joined(code)
+        else:
+            found.append(code)
+    return found
 
 
 def _blocks(matrix: Array) -> tuple[list[_Block], Integers]:
-    """Divide the columns into blocks of indicators and all others."""
-    rows, columns = matrix.shape
-    indicator = np.ones(columns, dtype=bool)
-    for start in range(0, rows, PART):
+    """Divide the columns of a dense matrix into blocks of indicators and all others."""
+    indicator = np.ones(matrix.shape[1], dtype=bool)
+    for start in range(0, len(matrix), PART):
         part = matrix[start : start + PART]
         indicator &= ((part == 0.0) | (part == 1.0)).all(axis=0)
         if not indicator.any():
-            return [], np.arange(columns)
+            return [], np.arange(matrix.shape[1])
+    return _divided(len(matrix), indicator, lambda column: np.flatnonzero(matrix[:, column]))
+
+
+def _sparse_blocks(matrix: Matrix) -> tuple[list[_Block], Integers]:
+    """Divide the columns of a CSC array into blocks of indicators and all others."""
+    ends = matrix.indptr
+    others = np.concatenate([[0], np.cumsum(matrix.data != 1.0)])
+    indicator = np.diff(others[ends]) == 0
+    return _divided(matrix.shape[0], indicator, lambda column: matrix.indices[ends[column] : ends[column + 1]])
+
+
+def _divided(rows: int, indicator: Booleans, ones: Callable[[int], Integers]) -> tuple[list[_Block], Integers]:
+    """Make blocks of adjacent indicators as long as no row has two ones; `ones` returns the rows of a column's."""
     blocks: list[_Block] = []
     first = 0
-    while first < columns:
+    while first < len(indicator):
         if not indicator[first]:
             first += 1
             continue
-        codes = np.full(rows, -1, dtype=np.int64)
+        levels = np.full(rows, -1, dtype=np.int64)
         last = first
-        while last < columns and indicator[last]:
-            ones = np.flatnonzero(matrix[:, last])
-            if (codes[ones] >= 0).any():
+        while last < len(indicator) and indicator[last]:
+            here = ones(last)
+            if (levels[here] >= 0).any():
                 break
-            codes[ones] = last - first
+            levels[here] = last - first
             last += 1
-        width = last - first
-        codes[codes < 0] = width
-        blocks.append(_Block(first, width, codes))
+        levels[levels < 0] = last - first
+        blocks.append(_Block(first, last - first, levels))
         first = last
     return blocks, np.flatnonzero(~indicator)

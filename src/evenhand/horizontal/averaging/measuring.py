@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, dense
 from evenhand.constraints.losses import Measure
 from evenhand.errors import DataError
 from evenhand.horizontal.averaging.client import Measured
@@ -61,7 +61,7 @@ class LocalData:
         for client in clients:
             place, inside = self.places[client.name], rows.membership(client)
             if not self.pictures:
-                self.features.numpy()[place] = client.features
+                self.features.numpy()[place] = dense(client.features)
             self.labels[place] = as_labels(client.labels, classes)
             self.membership.numpy()[place] = inside
             self.counts[client.name] = inside.sum(axis=0).astype(np.float64)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array, Bytes, Integers
+from evenhand.arrays import Array, Bytes, Integers, dense
 from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
@@ -71,7 +71,8 @@ class HistogramClient(HorizontalClient):
         self.inside = self.parts.inside(rows.labels, rows.groups)
         self.lagrangian = self.strata.lagrangian(rows)
         super().__init__(name, client_sizes(terms, options, self.strata))
-        self.fold = content_folds(rows.features, self.sizes["folds"])
+        self.features = dense(rows.features)
+        self.fold = content_folds(self.features, self.sizes["folds"])
         self.round = 0
         self.model: BinnedTrees | None = None
         self.people: Array = np.zeros((0, self.strata.count))
@@ -106,15 +107,15 @@ class HistogramClient(HorizontalClient):
     # -- bins
 
     def _count(self, message: Message) -> Message:
-        codes = np.zeros(self.rows.features.shape[1], dtype=np.int64)
+        codes = np.zeros(self.features.shape[1], dtype=np.int64)
         codes[list(self.rows.categorical)] = 1
         people = np.zeros((self.sizes["folds"], self.strata.count), dtype=np.int64)
         np.add.at(people, (self.fold, self.lagrangian.constraints.stratum), 1)
-        bins = coarse_counts(self.rows.features)
+        bins = coarse_counts(self.features)
         return COUNTED.message(self.name, SERVER, round=self.round + 1, bins=bins, codes=codes, people=people)
 
     def _refine(self, message: Message) -> Message:
-        parts = fine_counts(self.rows.features, message["bins"])
+        parts = fine_counts(self.features, message["bins"])
         return REFINED.message(self.name, SERVER, round=self.round + 1, parts=parts)
 
     def _begin(self, message: Message) -> Message:
@@ -136,7 +137,7 @@ class HistogramClient(HorizontalClient):
 
     def _take_edges(self, edges: Sequence[Edges], intercept: float) -> None:
         self.model = BinnedTrees(edges, intercept)
-        self.bins: Bytes = binned(self.rows.features, edges)
+        self.bins: Bytes = binned(self.features, edges)
         self.first: Integers = np.concatenate([[0], np.cumsum(bin_counts(edges))])
         models, everyone = len(self.people), np.arange(self.rows.n_rows)
         self.sizes = {**self.sizes, "bins": int(self.first[-1]), "models": models}

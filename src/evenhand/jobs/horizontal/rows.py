@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Booleans
+from evenhand.arrays import Booleans, Matrix
 from evenhand.constraints import groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.images import open_images
@@ -60,7 +60,7 @@ class EncodedRows(LabelledRows):
         Which columns hold category codes, for trees; None for other models.
     """
 
-    features: Array | Pictures = field(kw_only=True)
+    features: Matrix | Pictures = field(kw_only=True)
     test: Booleans = field(kw_only=True)
     categorical: tuple[int, ...] | None = field(default=None, kw_only=True)
 
@@ -343,9 +343,10 @@ def sensitive_groups(frame: pd.DataFrame, data: DataSection) -> pd.DataFrame | N
     return groups_frame(data.grouping.groups(frame[data.sensitive], trained={}), len(frame))
 
 
-def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
+def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Matrix:
+    """Return encoded columns; sparse ones stay sparse."""
     matrix = encoder.transform(frame)
-    return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype=np.float64)
+    return matrix.astype(np.float64, copy=False) if sp.issparse(matrix) else np.asarray(matrix, dtype=np.float64)
 
 
 def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:

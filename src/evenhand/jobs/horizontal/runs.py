@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
@@ -133,8 +134,9 @@ class HorizontalTables:
         return not_shown(sizes, test, self.labelled(), self.side.asks_for_test_rows)
 
     def pooled(self, of_clients: Mapping[str, Any]) -> Any:
-        """Concatenate an array over all clients' rows."""
-        return np.concatenate([of_clients[name] for name in self.tables])
+        """Concatenate an array or a sparse matrix over all clients' rows."""
+        parts = [of_clients[name] for name in self.tables]
+        return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
 def load_horizontal_tables(
