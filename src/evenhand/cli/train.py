@@ -137,7 +137,6 @@ def run_with_progress(
     from evenhand.jobs.folder import check_place
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import clients_disclosure, load_horizontal_tables, run_horizontal_job
-    from evenhand.jobs.tables import not_used
     from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
     from evenhand.report.tables import Progress
     from evenhand.solvers.statement import disclosure
@@ -153,7 +152,7 @@ def run_with_progress(
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
             return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
     tables = load_vertical_tables(job, base)
-    for line in (*not_used(tables.sizes, len(tables.ids), "used"), *tables.not_shown()) if show else ():
+    for line in (*tables.not_used(), *tables.not_shown()) if show else ():
         remark(line)
     if tell:
         remark(disclosure(tables.terms.job, tables.terms.participants))

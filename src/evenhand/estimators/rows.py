@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from evenhand.arrays import Array, Integers, Matrix
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.twins import twins
@@ -51,6 +52,7 @@ class FrameRows:
         self._everybody, self._how = everybody, how
         self._job, self._encoder = job, encoder
         self._encoded: tuple[PartyEncoder, Matrix] | None = None
+        self._there: Booleans = np.ones(0, dtype=bool)
         self.weights: Array | None = None
 
     def ids(self) -> pd.Index | int:
@@ -62,15 +64,21 @@ class FrameRows:
     def unaligned(self, problem: str, _: Integers) -> DataError:
         return in_words_of_fit(named_problem(self._everybody, self._how, problem))
 
-    def take(self, places: Integers) -> int:
-        self.table = take_rows(self.table, places)
+    def take(self, places: Integers, held_out: Booleans | None = None) -> int:
+        self._there = places >= 0
+        self.table = take_rows(self.table, places[self._there])
         return len(places)
+
+    def held_out(self) -> Booleans:
+        """Return that no row is held out: `fit` trains on all rows."""
+        return np.zeros(len(self._there), dtype=bool)
 
     def labels(self) -> HeldLabels:
         raise DataError(f"{self.name} holds no labels")
 
     def columns(self) -> EncodedColumns:
-        return EncodedColumns(self.matrix, self.encoder.categorical, self.weights, self._signs())
+        encoder = self.encoder
+        return EncodedColumns(self.matrix, encoder.categorical, self.weights, self._signs(), encoder.marks_absence)
 
     def _signs(self) -> Integers | None:
         try:
@@ -85,7 +93,7 @@ class FrameRows:
 
     @property
     def matrix(self) -> Matrix:
-        """The encoded rows."""
+        """The encoded rows, with those that the party lacks."""
         return self._encode()[1]
 
     def _encode(self) -> tuple[PartyEncoder, Matrix]:
@@ -97,7 +105,9 @@ class FrameRows:
                 except DataError as error:
                     raise DataError(f"{self.name}: {error}") from error
                 tell(self.name, encoder.remarks)
-            self._encoded = encoder, encode(self.name, encoder, self.table)
+            if not self._there.all():
+                encoder = encoder.marking_absence()
+            self._encoded = encoder, encoder.spread(encode(self.name, encoder, self.table), self._there)
         return self._encoded
 
 
@@ -127,7 +137,8 @@ class HolderRows(FrameRows):
         seed: int,
     ) -> None:
         self._read, self._seed = read, seed
-        own, self._given = align_all({name: table}, beside, how)
+        # The label holder's rows are all kept, so each of them needs a label.
+        own, self._given = align_all({name: table}, beside, "equal" if how == "left" else how)
         table = own[name]
         if isinstance(table, pd.DataFrame):
             everybody[name] = table.index
@@ -136,9 +147,9 @@ class HolderRows(FrameRows):
         super().__init__(name, table, everybody, how, job, encoder)
         self._held: HeldLabels | None = None
 
-    def take(self, places: Integers) -> int:
+    def take(self, places: Integers, held_out: Booleans | None = None) -> int:
         self._given = Beside(*(None if one is None else take_rows(one, places) for one in self._given))
-        return super().take(places)
+        return super().take(places, held_out)
 
     def labels(self) -> HeldLabels:
         if self._held is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from evenhand.arrays import Array, Integers
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.printing import listed
-from evenhand.protocol.align import How
 from evenhand.training.vertical_sources import align
 
 Tables = Sequence[Any] | Mapping[str, Any]
@@ -57,7 +56,7 @@ def named_tables(X: Tables) -> dict[str, Any]:
 
 
 def align_rows(
-    tables: dict[str, Any], y: Any, sensitive: Any, how: How = "equal"
+    tables: dict[str, Any], y: Any, sensitive: Any, how: Literal["equal", "inner"] = "equal"
 ) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
     """Bring inputs with a pandas index to the first table's order; others must have the same number of rows."""
     named = {
@@ -85,7 +84,9 @@ def align_rows(
 
 def in_words_of_fit(error: DataError) -> DataError:
     """Replace the argument in an error of the aligning function by that of `fit`."""
-    return DataError(str(error).replace('how="inner"', 'fit(..., ids="inner")'))
+    kept = 'how="inner" keeps the common ids'
+    said = 'fit(..., ids="inner") keeps the common ids, ids="left" all of the label holder'
+    return DataError(str(error).replace(kept, said))
 
 
 def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
@@ -105,7 +106,9 @@ def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
     return found, pd.Series(places, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else places
 
 
-def align_all(tables: dict[str, Any], beside: Beside, how: How = "equal") -> tuple[dict[str, Any], Beside]:
+def align_all(
+    tables: dict[str, Any], beside: Beside, how: Literal["equal", "inner"] = "equal"
+) -> tuple[dict[str, Any], Beside]:
     """Bring tables, and labels, groups and weights beside them, to one order of rows."""
     weights, y = (None, beside.y) if beside.weights is None else weights_beside(beside.y, beside.weights)
     tables, labels, groups = align_rows(tables, y, beside.groups, how)

@@ -145,7 +145,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         sample_weight: Any = None,
         *,
         sensitive_features: Any = None,
-        ids: Literal["equal", "inner"] = "equal",
+        ids: Literal["equal", "inner", "left"] = "equal",
         checkpoints: str | Path | None = None,
     ) -> Self:
         """Train.
@@ -167,6 +167,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
             columns are not used as features.
         ids
             ``"equal"`` refuses tables with different row ids. ``"inner"`` trains on the rows that all tables have.
+            ``"left"`` trains on all rows of the first active party, which holds the labels; a party adds one learned
+            number to the score of a row that it lacks.
         checkpoints
             Folder for checkpoints. If it holds those of an unfinished `fit` of the same estimator on the same
             rows, training resumes from it and gives the same result.
@@ -332,7 +334,7 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
         sample_weight: Any = None,
         *,
         sensitive_features: Any = None,
-        ids: Literal["equal", "inner"] = "equal",
+        ids: Literal["equal", "inner", "left"] = "equal",
         checkpoints: str | Path | None = None,
     ) -> Self:
         """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and targets as numbers.

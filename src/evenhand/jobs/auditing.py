@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Booleans, Integers
 from evenhand.auditing.audits import audit_horizontal, audit_vertical
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Progress
@@ -45,7 +45,7 @@ from evenhand.training import horizontal
 from evenhand.training.auditing import audit_input
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
-from evenhand.training.vertical_sources import Alignment, EncodedColumns, HeldLabels
+from evenhand.training.vertical_sources import Alignment, EncodedColumns, HeldLabels, HowAligned
 from evenhand.training.vertical_steps import (
     TrainedDealer,
     TrainedParty,
@@ -202,8 +202,11 @@ class _MadeUpRows:
     def unaligned(self, problem: str, _: Integers | None = None) -> DataError:
         return DataError(problem)
 
-    def take(self, _: Integers) -> int:
+    def take(self, _: Integers, __: Booleans | None = None) -> int:
         return REHEARSED_ROWS
+
+    def held_out(self) -> Booleans:
+        return np.zeros(REHEARSED_ROWS, dtype=bool)
 
     def labels(self, _: SentIds | None = None) -> HeldLabels:
         truth = LabelledRows(_made_up(REHEARSED_ROWS, 0, self._job)[1], _groups(REHEARSED_ROWS, self._sensitive))
@@ -227,7 +230,8 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
         ids = pd.Index([f"person {number}" for number in range(REHEARSED_ROWS)])
     else:
         parts = {party.name: party.role for party in job.party}
-        alignment, sensitive = Alignment(list(parts), job.label_party.name), job.label_party.sensitive
+        how: HowAligned = "left" if job.job.keeps_all else "equal"
+        alignment, sensitive = Alignment(list(parts), job.label_party.name, how), job.label_party.sensitive
     draft = vertical_terms(trained, parts, 0, {})
     rows = {name: _MadeUpRows(ids, seed, sensitive, trained) for seed, name in enumerate(alignment.parties)}
     if between is None:

@@ -166,8 +166,8 @@ def _require_extras(job: JobFile) -> None:
 
 
 def _parties(tables: VerticalTables, problems: Problems) -> Checkup:
-    used, test = len(tables.ids), int(tables.test.sum())
-    found = [TableFound(name, rows, used, test) for name, rows in tables.sizes.items()]
+    test = int(tables.test.sum())
+    found = [TableFound(name, rows, tables.there[name], test) for name, rows in tables.sizes.items()]
     columns = [
         column for name, encoder in tables.encoders.items() for column in _columns(name, encoder, tables.matrices[name])
     ]
@@ -232,11 +232,11 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
     sizes = {name: len(table.known) for name, table in opened.items()}
     aligned: Mapping[str, PartyTable] | None = None
     if len(opened) == len(job.party):
-        aligned = problems.of(lambda: align_parties(opened, job.job.ids))
+        aligned = problems.of(lambda: align_parties(opened, job.job.ids, job.label_party.name))
         if aligned is None and job.job.ids == "equal":
             # The number of common rows tells how many ids = "inner" would keep.
             aligned = Problems().of(lambda: align_parties(opened, "inner"))
-    used = None if aligned is None else len(next(iter(aligned.values())).known)
+    used = None if aligned is None else len(aligned[job.label_party.name].known)
     for party in job.party:
         if party.name not in opened:
             continue

@@ -126,7 +126,7 @@ def score_new_parties(
         party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
     }
     sizes = {name: len(table.known) for name, table in found.items()}
-    found = align_parties(found, job.job.ids)
+    found = align_parties(found, "inner" if job.job.keeps_all else job.job.ids)
     ids = found[names[0]].known.index
     models, matrices = {}, {}
     for name in trained:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
+from evenhand.data.tables.absence import ABSENT
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.runtime.folder import RunFolder
@@ -135,4 +136,8 @@ def _rows(encoder: PartyEncoder, weights: Array, factor: float) -> list[dict[str
             middle = (low + high) / 2
             points = {key: round(factor * value) for key, value in (("points", middle), ("from", low), ("to", high))}
             found.append({"column": column, "bin": one.name, **points, "log_odds": middle})
+    if encoder.marks_absence:
+        value = float(weights[-1])
+        points = dict.fromkeys(("points", "from", "to"), round(factor * value))
+        found.append({"column": ABSENT, "bin": "", **points, "log_odds": value})
     return found

@@ -61,6 +61,17 @@ def not_used(sizes: Mapping[str, int], used: int, what: str) -> list[str]:
     ]
 
 
+def absent_rows(there: Mapping[str, int], used: int, what: str) -> list[str]:
+    """Return a remark on how many of the label holder's rows other parties lack, if they lack any."""
+    lacking = [f"{name} has {rows:,}" for name, rows in there.items() if rows < used]
+    if not lacking:
+        return []
+    return [
+        f"all {used:,} rows of the label holder are {what}; of these, {', '.join(lacking)}. A party adds one learned "
+        "number to the score of a row that it lacks"
+    ]
+
+
 FEWEST_ROWS: Final = 200
 """Smallest table of which rows are held out if the job file does not ask for it: fewer would show nothing."""
 

@@ -21,7 +21,18 @@ from nacl import bindings
 
 from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError, RunError
-from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, SentIds, check_places, id_kind, id_sums, id_text, too_few
+from evenhand.protocol.align import (
+    COMMON_ROWS,
+    UNMATCHED,
+    SentIds,
+    check_places,
+    held_places,
+    id_kind,
+    id_sums,
+    id_text,
+    too_few,
+    too_few_shared,
+)
 from evenhand.protocol.disclosure import HOLDER_TO_SERVER, PARTY_TO_PARTY, PARTY_TO_SERVER
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends
@@ -84,11 +95,13 @@ class PrivateAlignParty(Role):
     most_ids
         Most ids that another party's set may have. A set of all possible ids would find all of this party's people. By
         default ten times this party's own number, and at least 1,000.
+    lacking
+        Whether the common rows may include some that the party lacks (all rows of the label holder are kept).
 
     Attributes
     ----------
     places
-        The rows to take, in order; None if there was a problem.
+        The rows to take, in order, −1 for rows that the party lacks; None if there was a problem.
     """
 
     vocabulary = VOCABULARY
@@ -110,6 +123,7 @@ class PrivateAlignParty(Role):
         holds_labels: bool = False,
         key: bytes | None = None,
         most_ids: int | None = None,
+        lacking: bool = False,
     ) -> None:
         super().__init__(name, {})
         if ids.has_duplicates:
@@ -117,7 +131,7 @@ class PrivateAlignParty(Role):
         self._ids = ids
         self.ring = tuple(ring)
         self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
-        self._holds_labels = holds_labels
+        self._holds_labels, self._lacking = holds_labels, lacking
         self._most_ids = max(_FEWEST_IDS, _TIMES_OWN * len(ids)) if most_ids is None else most_ids
         # The order of a sorted table would reveal much, so it is shuffled.
         self._order = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
@@ -166,9 +180,10 @@ class PrivateAlignParty(Role):
 
     def _told(self, message: Message) -> Sends:
         places = message["places"]
-        check_places(self.name, places, len(self._ids))
+        check_places(self.name, held_places(places) if self._lacking else places, len(self._ids))
         if message.kind == COMMON_ROWS.kind:
             self.places = self._order[places]
+            self.places[places < 0] = -1
         else:
             self.problem, self.unmatched = message.text("reason"), self._order[places]
         self.done = True
@@ -184,26 +199,32 @@ class PrivateAlignServer(Role):
     Parameters
     ----------
     least
-        Minimum number of common rows; with fewer, no party is told any.
+        Minimum number of common rows, or with `left` of rows that each party shares with the label holder; with fewer,
+        no party is told any.
     holder
         The label holder, which sends checksums of its ids as well; None if there is none.
+    left
+        Whether all rows of the label holder are kept.
 
     Attributes
     ----------
     problem
         Why rows cannot be aligned; empty if they can.
     places
-        For each party the positions of the common rows among those it sent, in order.
+        For each party the positions of the common rows among those it sent, in order, −1 for rows that it lacks.
     """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"points": dict[str, Points], "kind": str, "sums": Integers | None}
 
-    def __init__(self, parties: Sequence[str], least: int = 1, holder: str | None = None) -> None:
+    def __init__(
+        self, parties: Sequence[str], least: int = 1, holder: str | None = None, *, left: bool = False
+    ) -> None:
         super().__init__(SERVER, {})
         self.parties = tuple(parties)
         self.least = least
         self.holder = holder
+        self.left = left
         self.kind = ""
         self.sums: Integers | None = None
         self.points: dict[str, Points] = {}
@@ -248,15 +269,23 @@ class PrivateAlignServer(Role):
         self.problem = "; ".join(
             f"{name} has an id more than once" for name, one in found.items() if one.has_duplicates
         )
-        common = found[self.parties[0]]
-        for one in found.values():
-            common = common[one.get_indexer(common) >= 0] if not self.problem else common[:0]
-        self.problem = self.problem or too_few(len(common), self.least)
+        places: dict[str, Integers] = {}
+        if not self.problem and self.left:
+            assert self.holder is not None
+            common = self._ordered(found[self.holder], found)
+            places = {name: one.get_indexer(common) for name, one in found.items()}
+            self.problem = too_few_shared(places, self.holder, self.least)
+        elif not self.problem:
+            common = found[self.parties[0]]
+            for one in found.values():
+                common = common[one.get_indexer(common) >= 0]
+            common = self._ordered(common, found)
+            places = {name: one.get_indexer(common) for name, one in found.items()}
+            self.problem = too_few(len(common), self.least)
         if self.problem:
             reason, none = as_bytes(self.problem), np.zeros(0, dtype=np.int64)
             return [UNMATCHED.message(SERVER, name, reason=reason, places=none) for name in self.parties]
-        common = self._ordered(common, found)
-        self.places = {name: one.get_indexer(common) for name, one in found.items()}
+        self.places = places
         return [COMMON_ROWS.message(SERVER, name, places=self.places[name]) for name in self.parties]
 
     def _ordered(self, common: pd.Index, found: dict[str, pd.Index]) -> pd.Index:

@@ -6,7 +6,7 @@ parties must trust the server with their lists of people. Other parties learn on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
-How = Literal["equal", "inner"]
+How = Literal["equal", "inner", "left"]
 BY_PLACE: Final = "places"
 """Kind of ids of a table without ids: rows are identified by position."""
 # Allowed types of ids, by pandas' name and ours. Mixtures are refused, because 1, 1.0 and True would be equal but "1"
@@ -53,7 +53,10 @@ COMMON_ROWS = Schema(
     "common-rows",
     {"places": Field("i8", (None,))},
     direction=SERVER_TO_PARTIES,
-    reveals="Which of the receiver's own rows all other parties have too, and their common order.",
+    reveals=(
+        'Which of the receiver\'s own rows all other parties have too, and their common order. With `ids = "left"`: '
+        "how many rows the label holder has, which of them the receiver has, and where in the common order they are."
+    ),
 )
 UNMATCHED = Schema(
     "unmatched",
@@ -96,9 +99,13 @@ class AlignServer(Role):
     Parameters
     ----------
     how
-        ``"equal"`` requires the same ids everywhere, ``"inner"`` keeps the ids that all parties have.
+        ``"equal"`` requires the same ids everywhere, ``"inner"`` keeps the ids that all parties have, ``"left"`` keeps
+        all ids of the label holder, in its order.
     least
-        Minimum number of common rows; with fewer, no party is told any.
+        Minimum number of common rows, or with ``"left"`` of rows that each party shares with the label holder; with
+        fewer, no party is told any.
+    holder
+        The label holder, whose rows ``"left"`` keeps.
 
     Attributes
     ----------
@@ -107,17 +114,19 @@ class AlignServer(Role):
     lacks
         Which party lacks rows of which other.
     places
-        For each party the positions of the common rows, in order; empty if there was a problem.
+        For each party the positions of the common rows, in order, −1 for rows of the label holder that the party lacks;
+        empty if there was a problem.
     """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"kinds": dict[str, str], "sums": dict[str, Integers]}
 
-    def __init__(self, parties: Sequence[str], how: How, least: int = 1) -> None:
+    def __init__(self, parties: Sequence[str], how: How, least: int = 1, holder: str | None = None) -> None:
         super().__init__(SERVER, {})
         self.parties = tuple(parties)
         self.how = how
         self.least = least
+        self.holder = self.parties[0] if holder is None else holder
         self.kinds: dict[str, str] = {}
         self.sums: dict[str, Integers] = {}
         self.problem = ""
@@ -154,6 +163,8 @@ class AlignServer(Role):
         kinds = {self.kinds[name] for name in known if len(self.sums[name])}
         if repeating := self._repeating(known):
             self.problem = f"{repeating} has an id more than once"
+        elif self.how == "left" and known and self.holder not in known:
+            self.problem = f"{self.holder} has no ids by which rows of {', '.join(known)} can be found"
         elif len(kinds) > 1:
             told = ", ".join(f"{self.kinds[name]} at {name}" for name in known)
             self.problem = f"ids are of different kinds and would never match: {told}"
@@ -167,11 +178,16 @@ class AlignServer(Role):
                     other = next(one for one in self.parties if one != name)
                     self.problem = f"{name} has {len(self.sums[name])} rows, {other} has {count}, and no ids to go by"
                 places[name] = np.arange(count)
-            self.problem = self.problem or too_few(count, self.least)
+            self.problem = self.problem or self._too_few(places, count)
         if self.problem:
             return self._unmatched()
         self.places = places
         return [COMMON_ROWS.message(SERVER, name, places=places[name]) for name in self.parties]
+
+    def _too_few(self, places: Mapping[str, Integers], count: int) -> str:
+        if self.how != "left":
+            return too_few(count, self.least)
+        return too_few_shared(places, self.holder, self.least)
 
     def _repeating(self, known: Sequence[str]) -> str | None:
         """Return the parties with duplicate ids."""
@@ -207,6 +223,8 @@ class AlignServer(Role):
         common = np.ones(len(self.sums[first]), dtype=bool)
         for places in found.values():
             common &= places >= 0
+        if self.how == "left" and not (common.all() and len({len(self.sums[name]) for name in known}) == 1):
+            return {name: find_sums(self.sums[name], self.sums[self.holder]) for name in known}
         return found if common.all() else {name: places[common] for name, places in found.items()}
 
     def _note_lack(self, who: str, owner: str, places: Integers) -> None:
@@ -239,21 +257,24 @@ class AlignParty(Follower):
     ids
         One id for each row, or the number of rows if they have none.
     every
-        Whether all rows are common by the job (``ids = "equal"``); a selection of them is then refused.
+        Whether all rows are common by the job (``ids = "equal"``, or at the label holder ``"left"``); a selection of
+        them is then refused.
+    lacking
+        Whether the common rows may include some that the party lacks (``ids = "left"``).
 
     Attributes
     ----------
     places
-        Positions of the rows to take, in order; None if there was a problem.
+        Positions of the rows to take, in order, −1 for rows that the party lacks; None if there was a problem.
     """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"places": Integers | None, "problem": str, "unmatched": Integers}
 
-    def __init__(self, name: str, ids: pd.Index | int, *, every: bool = False) -> None:
+    def __init__(self, name: str, ids: pd.Index | int, *, every: bool = False, lacking: bool = False) -> None:
         super().__init__(name, {})
         self._ids = ids
-        self._every = every
+        self._every, self._lacking = every, lacking
         self.n_rows = ids if isinstance(ids, int) else len(ids)
         self.places: Integers | None = None
         self.problem = ""
@@ -268,7 +289,7 @@ class AlignParty(Follower):
         if self.done or message.kind not in (COMMON_ROWS.kind, UNMATCHED.kind):
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
         places = message["places"]
-        check_places(self.name, places, self.n_rows)
+        check_places(self.name, held_places(places) if self._lacking else places, self.n_rows)
         if message.kind == COMMON_ROWS.kind:
             if self._every and len(places) < self.n_rows:
                 raise ProtocolError(
@@ -306,6 +327,21 @@ def check_places(name: str, places: Integers, n_rows: int) -> None:
         raise ProtocolError(
             f"{name} is told {len(places):,} rows, which are only {distinct:,} different ones; the message is refused"
         )
+
+
+def held_places(places: Integers) -> Integers:
+    """Return the positions of rows that a party has, without the −1 of those that it lacks."""
+    return np.delete(places, np.flatnonzero(places == -1))
+
+
+def too_few_shared(places: Mapping[str, Integers], holder: str, least: int) -> str:
+    """Return which parties have too few of the label holder's rows, without counts; empty if all have enough."""
+    shared = {name: len(held_places(one)) for name, one in places.items()}
+    few = [name for name, count in shared.items() if count < max(1, least)]
+    if not few:
+        return ""
+    what = f"fewer than {least:,} ids" if least > 1 else "no id"
+    return f"{what} of {holder} {'are' if least > 1 else 'is'} at {', '.join(few)}"
 
 
 def too_few(count: int, least: int) -> str:

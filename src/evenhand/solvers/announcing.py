@@ -12,7 +12,7 @@ from typing import Any, Final
 from evenhand.horizontal import cutting
 from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy import key_exchange, private_align
-from evenhand.protocol import agree, align, asking, enrol, measuring, resuming, scoring
+from evenhand.protocol import agree, align, asking, enrol, measuring, presence, resuming, scoring
 from evenhand.protocol.job import Protection
 from evenhand.protocol.messages import Schema, Vocabulary
 from evenhand.protocol.solver import Solver, Split
@@ -42,18 +42,20 @@ def trained_with(solver: Solver[Any, Any], level: Protection) -> tuple[Vocabular
     return *keys, solver.vocabulary, *layers
 
 
-def announced(terms: Terms, *, private_ids: bool = False) -> list[Vocabulary]:
+def announced(terms: Terms, *, private_ids: bool = False, left: bool = False) -> list[Vocabulary]:
     """Return all messages that a run on these terms can send, from enrolling to measuring.
 
     Parameters
     ----------
     private_ids
         Whether parties find their common rows without showing ids. The terms do not say.
+    left
+        Whether all rows of the label holder are kept. The terms do not say.
     """
-    return list(_announced(terms, private_ids))
+    return list(_announced(terms, private_ids, left))
 
 
-def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
+def _announced(terms: Terms, private_ids: bool, left: bool) -> Iterator[Vocabulary]:
     yield enrol.VOCABULARY
     if isinstance(terms, HorizontalTerms):
         solver = find("horizontal", terms.job.solver)
@@ -63,6 +65,8 @@ def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
         assert isinstance(terms, VerticalTerms)
         solver = find("vertical", terms.job.solver)
         yield private_align.VOCABULARY if private_ids else align.VOCABULARY
+        if left:
+            yield presence.VOCABULARY
         if len(terms.active) > 1:
             yield _LABELS
         if choices_of_cut(terms):
@@ -98,7 +102,8 @@ def vocabularies() -> list[Vocabulary]:
     """Return all vocabularies once: before, during and after training."""
     solvers: Sequence[Solver[Any, Any]] = [*VERTICAL.values(), *HORIZONTAL.values()]
     found = [
-        *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, agree.VOCABULARY, key_exchange.VOCABULARY),
+        *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, presence.VOCABULARY),
+        *(agree.VOCABULARY, key_exchange.VOCABULARY),
         *(one.vocabulary for one in solvers if one.split == "vertical"),
         *(
             protected.MASKS,

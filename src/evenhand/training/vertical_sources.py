@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Integers, Matrix
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, InputError
 from evenhand.printing import listed, quoted
@@ -21,6 +21,9 @@ from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import AlignParty, AlignServer, How, SentIds, find_sums, id_kind, id_sums
 from evenhand.runtime.inprocess import InProcess
+
+HowAligned = Literal["equal", "inner", "left", "private", "private-left"]
+"""How parties find their common rows; see `Alignment`."""
 
 
 class HeldLabels(NamedTuple):
@@ -41,12 +44,15 @@ class EncodedColumns(NamedTuple):
         Weights of an earlier run to start from.
     signs
         For each column the sign that its weight must have, or 0; None without `monotone`.
+    marks_absence
+        Whether the last column marks rows that the party lacks.
     """
 
     matrix: Matrix
     categorical: tuple[int, ...] = ()
     weights: Array | None = None
     signs: Integers | None = None
+    marks_absence: bool = False
 
 
 class PartySource(Protocol):
@@ -63,12 +69,24 @@ class PartySource(Protocol):
         """Return the error to raise if rows cannot be aligned; `unmatched` are own rows that another party lacks."""
         ...
 
-    def take(self, places: Integers) -> int:
-        """Keep the rows at these places, in this order; return the number of training rows among them."""
+    def take(self, places: Integers, held_out: Booleans | None = None) -> int:
+        """Keep the rows at these places, in this order; return the number of training rows among them.
+
+        Parameters
+        ----------
+        places
+            Positions of the common rows in the table; −1 for rows that the party lacks.
+        held_out
+            Which of the common rows are held out; None if the party knows from the ids.
+        """
         ...
 
     def labels(self) -> HeldLabels:
         """Return labels and groups of the training rows; called only at the label holder."""
+        ...
+
+    def held_out(self) -> Booleans:
+        """Return which of the common rows are held out; called after `take`, only at the label holder."""
         ...
 
     def columns(self) -> EncodedColumns:
@@ -87,6 +105,10 @@ class LabelSource(Protocol):
         """Return labels and groups of the common training rows, matched by the ids that the party has sent."""
         ...
 
+    def held_out(self) -> Booleans:
+        """Return which of the common rows are held out; called after `labels`."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class LabelsHere:
@@ -101,6 +123,9 @@ class LabelsHere:
         # The party has taken the common rows already: `Together` advances it before the server.
         return self.holder.labels()
 
+    def held_out(self) -> Booleans:
+        return self.holder.held_out()
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -114,44 +139,72 @@ class Alignment:
         The label holder.
     how
         ``"equal"`` requires the same ids at all parties; ``"inner"`` keeps the common ones; ``"private"`` keeps the
-        common ones without giving the server a list of ids.
+        common ones without giving the server a list of ids. ``"left"`` and ``"private-left"`` keep all rows of the
+        label holder.
     least
-        Minimum number of common rows; with fewer the run ends, and no participant learns any common id.
+        Minimum number of common rows, or of rows that each party shares with the label holder; with fewer the run ends,
+        and no participant learns any common id.
     most_ids
         At a party: most ids of another party that it compares its own with, under ``"private"``; None is the default.
     """
 
     parties: Sequence[str]
     holder: str
-    how: Literal["equal", "inner", "private"] = "equal"
+    how: HowAligned = "equal"
     least: int = 1
     most_ids: int | None = None
 
+    @property
+    def private(self) -> bool:
+        """Whether the server gets no list of ids."""
+        return self.how in ("private", "private-left")
+
+    @property
+    def left(self) -> bool:
+        """Whether all rows of the label holder are kept, also those that other parties lack."""
+        return self.how in ("left", "private-left")
+
+    @property
+    def others(self) -> list[str]:
+        """Parties other than the label holder."""
+        return [name for name in self.parties if name != self.holder]
+
     def party(self, name: str, ids: pd.Index | int) -> AlignParty | PrivateAlignParty:
-        if self.how == "private" and not isinstance(ids, int):
-            labelled = name == self.holder
-            return PrivateAlignParty(name, ids, self.parties, holds_labels=labelled, most_ids=self.most_ids)
-        return AlignParty(name, ids, every=self.how == "equal")
+        labelled = name == self.holder
+        lacking = self.left and not labelled
+        if self.private and not isinstance(ids, int):
+            return PrivateAlignParty(
+                name, ids, self.parties, holds_labels=labelled, most_ids=self.most_ids, lacking=lacking
+            )
+        return AlignParty(name, ids, every=self.how == "equal" or (self.left and labelled), lacking=lacking)
 
     def server(self) -> AlignServer | PrivateAlignServer:
-        if self.how == "private":
-            return PrivateAlignServer(self.parties, self.least, self.holder)
-        return AlignServer(self.parties, self.how, self.least)
+        if self.private:
+            return PrivateAlignServer(self.parties, self.least, self.holder, left=self.left)
+        return AlignServer(self.parties, "left" if self.left else self.how, self.least, self.holder)  # type: ignore[arg-type]
 
 
-def common_rows(ids: Mapping[str, pd.Index | int], how: How = "equal") -> dict[str, Integers]:
+def common_rows(
+    ids: Mapping[str, pd.Index | int], how: How = "equal", holder: str | None = None
+) -> dict[str, Integers]:
     """Find the common rows of tables that are all in this process, by the same exchange.
 
     Parameters
     ----------
     ids
         By party: the id of each row of its table, or the number of rows if they have no ids.
+    holder
+        The party whose rows are all kept with ``"left"``; None is the first.
+
+    Returns
+    -------
+    For each party the positions of the common rows, in order; −1 for rows that it lacks.
     """
     for name, index in ids.items():
         if not isinstance(index, int):
             check_ids(index, name)
-    server = AlignServer(list(ids), how)
-    InProcess([server, *(AlignParty(name, index) for name, index in ids.items())]).run()
+    server = AlignServer(list(ids), how, holder=holder)
+    InProcess([server, *(AlignParty(name, index, lacking=how == "left") for name, index in ids.items())]).run()
     if server.problem:
         raise named_problem(ids, how, server.problem)
     return {name: server.places[name] for name in ids}
@@ -161,7 +214,7 @@ def named_problem(ids: Mapping[str, pd.Index | int], how: How, problem: str) -> 
     """Return why rows cannot be aligned, with some of the ids, which are all in this process."""
     known = {name: pd.DataFrame(index=index) for name, index in ids.items() if not isinstance(index, int)}
     try:
-        align(list(known.values()), list(known), how) if known else None
+        align(list(known.values()), list(known), "inner" if how == "left" else how) if known else None
     except DataError as error:
         return error
     return DataError(problem)

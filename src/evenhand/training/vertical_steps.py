@@ -6,6 +6,7 @@ Each takes the draft terms and a source of its own data; see `training/together.
     offer the draft terms           accept or refuse                 accept or refuse
     agree on keys                   agree on keys                    agree on keys (where messages are hidden)
     find the common rows            send ids, take common rows
+    (if rows may be absent: say who has which rows, and which are held out)
     read labels, offer the terms    accept or refuse                 accept or refuse
     send labels to further active parties
     train                           train                            train
@@ -33,6 +34,7 @@ from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.programs.combining.folds import assign_folds
 from evenhand.protocol.agree import CutParty, CutServer, LabelParty, LabelServer
 from evenhand.protocol.enrol import Policy, anything
+from evenhand.protocol.presence import PresenceParty, PresenceServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms, VerticalTerms, group_name
 from evenhand.solvers import roles as solver_roles
@@ -266,9 +268,19 @@ def party_steps(
     yield aligned
     if aligned.places is None:
         raise source.unaligned(aligned.problem, aligned.unmatched)
-    n_rows = source.take(aligned.places)
+    places = aligned.places
     # Release lists of all rows once they are used: there may be many millions.
     del aligned
+    if alignment.left and name != alignment.holder:
+        told = PresenceParty(name, len(places))
+        yield told
+        n_rows = source.take(places, told.held_out)
+        policy = _counting(policy, int(((places >= 0) & ~told.held_out).sum()))
+    else:
+        n_rows = source.take(places)
+        if alignment.left:
+            yield PresenceParty(name, len(places), alignment.others)
+    del places
     terms = yield from enrolled(name, accepted, policy)
     if terms.n_rows != n_rows:
         raise RunError(f"the terms state {terms.n_rows} training rows, but {name} has {n_rows}")
@@ -278,12 +290,20 @@ def party_steps(
         terms = _as_held(terms, truth.groups)
         known = answered(terms, truth, key)
     elif name in terms.active:
-        told = LabelParty(name, terms.n_rows, _attributes(terms))
-        yield told
-        assert told.labels is not None
-        known = LabelledRows(told.labels, _groups(terms, told.codes))
+        labelled = LabelParty(name, terms.n_rows, _attributes(terms))
+        yield labelled
+        assert labelled.labels is not None
+        known = LabelledRows(labelled.labels, _groups(terms, labelled.codes))
     columns = source.columns()
-    own = PartyData(columns.matrix, columns.weights, known, columns.categorical, columns.signs, session=session)
+    own = PartyData(
+        columns.matrix,
+        columns.weights,
+        known,
+        columns.categorical,
+        columns.signs,
+        columns.marks_absence,
+        session=session,
+    )
     return (yield from train_as_party(terms, name, own, truth))
 
 
@@ -311,6 +331,9 @@ def server_steps(
     if found.problem:
         raise source.unaligned(found.problem)
     truth, key = source.labels(found.sent_by(alignment.holder))
+    if alignment.left:
+        held = {name: found.places[name] >= 0 for name in alignment.others}
+        yield PresenceServer(alignment.holder, held, source.held_out())
     del found
     frame = groups_frame(truth.groups, len(truth.labels))
     _, groups = compared_groups(draft.job.constraints, truth.labels, frame)
@@ -368,10 +391,19 @@ def steps_together(
     return {SERVER: server, **parties, **dealer}
 
 
+def _counting(policy: Policy, own_rows: int) -> Policy:
+    """Return a party's policy that also applies to the number of training rows that the party itself has."""
+
+    def decided(terms: Terms) -> str | None:
+        return policy(terms) or policy(replace(terms, n_rows=own_rows))
+
+    return decided
+
+
 def _session(name: str, terms: VerticalTerms, alignment: Alignment, simulated: bool) -> Steps[Session | None]:
     """Agree on keys with all others, where something is hidden from the server or from each other."""
     # In one process ids are not hidden from anybody.
-    if not solver_roles.agrees_on_keys(terms) and (simulated or alignment.how != "private"):
+    if not solver_roles.agrees_on_keys(terms) and (simulated or not alignment.private):
         return None
     session: Session = yield AgreeOnKeys(name, terms)
     return session

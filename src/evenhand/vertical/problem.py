@@ -80,6 +80,8 @@ class PartyData:
     signs
         For each column 1 if scores may only rise with it, −1 if they may only fall, and 0 for either; None if all may
         do either.
+    marks_absence
+        Whether the last column marks rows that the party lacks, which are zeros (NaN for trees) in all others.
     session
         Secrets of the party in this attempt, if participants have agreed on keys. VFB² and masked runs need them.
     """
@@ -89,6 +91,7 @@ class PartyData:
     known: LabelledRows | None = None
     categorical: tuple[int, ...] = ()
     signs: Integers | None = None
+    marks_absence: bool = False
     session: Session | None = field(default=None, kw_only=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -10,8 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from evenhand.arrays import Array, Integers, Matrix
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables import column_kinds, curve_counts
+from evenhand.data.tables.absence import ABSENT, spread, with_mark
 from evenhand.data.tables.category_columns import CategoryColumn
 from evenhand.data.tables.columns import (
     Bin,
@@ -82,6 +84,7 @@ class PartyEncoder:
     Attributes
     ----------
     remarks : sentences about columns that are encoded in a way users may not expect.
+    marks_absence : whether the last feature marks rows that the party lacks, because there were some in training.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class PartyEncoder:
         self.rules = Rules(missing, max_levels, numbers, auto_numbers, {} if monotone is None else monotone)
         self._rules = FitRules(**vars(self.rules), scale=self.scale, as_is=as_is)
         self.remarks: tuple[str, ...] = ()
+        self.marks_absence = False
         # One of the three: fitted columns, summaries to fit them from, or a matrix with numbered columns.
         self._columns: tuple[EncodedColumn, ...] | None = None
         self._summaries: tuple[ColumnSummary, ...] | None = None
@@ -239,6 +243,10 @@ class PartyEncoder:
 
     def transform(self, data: Any) -> Matrix:
         """Encode rows; columns are found by name and those not seen at fit are ignored."""
+        found = self._transformed(data)
+        return with_mark(found) if self.marks_absence else found
+
+    def _transformed(self, data: Any) -> Matrix:
         if self._matrix is not None:
             return self._matrix.transform(data)
         columns = self._fitted()
@@ -247,6 +255,24 @@ class PartyEncoder:
         frame = _as_frame(data)
         assemble = as_is if self.as_is else in_csr if self.gives_sparse else dense
         return assemble(columns, _find_columns(frame, columns), len(frame))
+
+    def marking_absence(self) -> Self:
+        """Return this fitted encoder with one more feature, which marks rows that the party lacks."""
+        found = copy(self)
+        found.marks_absence = True
+        return found
+
+    def spread(self, encoded: Matrix, there: Booleans) -> Matrix:
+        """Return encoded rows among rows that the party lacks, which have zeros (NaN for trees) and the mark.
+
+        Parameters
+        ----------
+        encoded : the rows that the party has, as :meth:`transform` returns them.
+        there : which rows of the result these are.
+        """
+        if there.all():
+            return encoded
+        return spread(encoded, there, marked=self.marks_absence, as_is=self.as_is)
 
     def fit_transform(self, data: Any) -> Matrix:
         """Fit on these rows and encode them."""
@@ -263,8 +289,10 @@ class PartyEncoder:
     def feature_names_out(self) -> list[str]:
         """Names of the encoded features, such as ``age`` and ``education=Masters``."""
         if self._matrix is not None:
-            return self._matrix.feature_names
-        return [name for column in self._fitted() for name in column.feature_names(self.as_is)]
+            found = list(self._matrix.feature_names)
+        else:
+            found = [name for column in self._fitted() for name in column.feature_names(self.as_is)]
+        return [*found, ABSENT] if self.marks_absence else found
 
     @property
     def bins(self) -> dict[str, list[Bin]]:
@@ -300,20 +328,23 @@ class PartyEncoder:
                 f"monotone names {strange[0]!r}, which is not a column; there are {listed(self.columns_in)}"
             )
         if self._matrix is not None:
-            return np.array([_SIGN.get(asked.get(name, ""), 0) for name in self.columns_in])
+            signs = [_SIGN.get(asked.get(name, ""), 0) for name in self.columns_in]
+            return np.array([*signs, 0] if self.marks_absence else signs)
         found = []
         for column in self._fitted():
             width = len(column.widths) if self.as_is else sum(column.widths)
             signs = column.signs(_SIGN[asked[column.name]]) if column.name in asked else [0] * width
             found += signs[:1] if self.as_is else signs
-        return np.array(found)
+        return np.array([*found, 0] if self.marks_absence else found)
 
     @property
     def width_out(self) -> int:
         """Number of encoded features."""
         if self._matrix is not None:
-            return self._matrix.width
-        return count_blocks(self._fitted()) if self.as_is else count_features(self._fitted())
+            width = self._matrix.width
+        else:
+            width = count_blocks(self._fitted()) if self.as_is else count_features(self._fitted())
+        return width + self.marks_absence
 
     @property
     def encoded_columns(self) -> tuple[EncodedColumn, ...]:
@@ -394,6 +425,8 @@ class PartyEncoder:
     def to_state(self) -> dict[str, Any]:
         """Return what was learned as plain JSON values."""
         head: dict[str, Any] = {"version": VERSION, "scale": self.scale}
+        if self.marks_absence:
+            head["absence"] = True
         if self._matrix is not None:
             return {**head, **self._matrix.to_state()}
         columns = [column.to_state() for column in self._fitted()]
@@ -412,9 +445,12 @@ class PartyEncoder:
         scale, as_is = state.get("scale"), "as_is" in state
         require(isinstance(scale, bool), "scale", "true or false")
         encoder = cls(scale=scale, as_is=as_is)
+        encoder.marks_absence = "absence" in state
+        require(not encoder.marks_absence or state["absence"] is True, "absence", "true")
         content = next((key for key in ("divisors", "unscaled") if key in state), "columns")
         named = content == "columns"
-        require_keys(state, ("version", "scale", *(["as_is"] if as_is and named else []), content), "the state")
+        optional = [*(["as_is"] if as_is and named else []), *(["absence"] if encoder.marks_absence else [])]
+        require_keys(state, ("version", "scale", *optional, content), "the state")
         if not named:
             encoder._matrix = MatrixScaling.from_state(state, scale)
             return encoder

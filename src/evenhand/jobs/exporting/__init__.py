@@ -96,6 +96,11 @@ def _score(graph: Graph, folder: RunFolder, owner: str, encoder: PartyEncoder) -
             f"{folder.path}: a model of kind {state.get('model')!r} across clients is not exported; linear models of "
             "two classes and trees are"
         )
+    if encoder.marks_absence:
+        raise InputError(
+            f"{folder.path}: {owner} lacked rows in training, and an exported model takes no row as absent; score new "
+            "rows with evenhand predict"
+        )
     columns = features(graph, encoder, owner)
     if isinstance(model, TreesModel | BinnedTrees):
         return forest(graph, model, columns, encoder.width_out)

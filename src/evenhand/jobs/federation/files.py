@@ -155,7 +155,7 @@ class PolicySection(Strict):
     columns: list[str] | None = key("Columns that a job across clients may use; by default all.", ["age", "ward"], None)
     protection: Protection = key("Weakest `protection` that it accepts.", "masked", "none")
     most_ids: int | None = key(
-        'Most ids of another party that it compares its own with; if set, jobs without `ids = "private"` are refused. '
+        "Most ids of another party that it compares its own with; if set, jobs without private ids are refused. "
         "By default ten times its own number, and at least 1,000.",
         1_000_000,
         None,

@@ -29,8 +29,9 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
     scores
         Whether the run scores new rows with a trained model, instead of training one.
     """
-    private = isinstance(job, FederationJob) and job.job.ids == "private"
-    vocabularies = announced_for_scores(terms) if scores else announced(terms, private_ids=private)
+    private = isinstance(job, FederationJob) and job.job.private_ids
+    left = isinstance(job, FederationJob) and job.job.keeps_all
+    vocabularies = announced_for_scores(terms) if scores else announced(terms, private_ids=private, left=left)
     trained = terms.job
     times = 1 if scores else trainings(terms)
     again = "" if times == 1 else f" in each of {times} trainings, because a rule chooses the cut"

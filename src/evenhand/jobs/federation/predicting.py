@@ -168,7 +168,7 @@ def answering_program(
         model, matrix = party_model(folder, name, encoder), table.transform(encoder)
     people, policy = 0, own.policy.to_policy()
     admit = Counted(folder.path / ASKED_FOR, policy)
-    trained_only = (policy.questions or ("trained" if job.job.ids == "private" else "any")) == "trained"
+    trained_only = (policy.questions or ("trained" if job.job.private_ids else "any")) == "trained"
     among = folder.read_party(name, "rows")["sums"] if trained_only else None
 
     for batch in range(question.batches):

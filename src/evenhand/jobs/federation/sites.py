@@ -120,7 +120,7 @@ def party_program(
     _check_weight(job, own)
     if own.party.monotone:
         check_told(name, bool(job.to_job().options.get("monotone")))
-    if own.policy.most_ids is not None and job.job.ids != "private":
+    if own.policy.most_ids is not None and not job.job.private_ids:
         raise RunError(
             f"ids = {job.job.ids!r} lets the server compare {name}'s ids with any list, but {name}'s policy limits "
             'such lists (most_ids). Use ids = "private", or remove most_ids'

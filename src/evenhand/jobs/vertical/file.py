@@ -30,6 +30,7 @@ from evenhand.jobs.schema import (
 )
 from evenhand.protocol.job import Job, RuntimeName, Weights
 from evenhand.solvers.registry import VERTICAL, check_job, check_monotone, check_takes_weights, default_numbers, resolve
+from evenhand.training.vertical_sources import HowAligned
 
 
 class LabelPrivacySection(Strict):
@@ -81,9 +82,10 @@ class VerticalJobSection(TrainingSection):
         "threads",
         "auto",
     )
-    ids: Literal["equal", "inner", "private"] = key(
-        "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have. `private`: the same, "
-        "by private set intersection.",
+    ids: HowAligned = key(
+        "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have. `left`: keep all ids "
+        "of the label holder; a party adds one learned number where it has no row. `private` and `private-left`: as "
+        "`inner` and `left`, by private set intersection.",
         "inner",
         "equal",
     )
@@ -100,6 +102,16 @@ class VerticalJobSection(TrainingSection):
         None,
     )
     label_privacy: LabelPrivacySection | None = None
+
+    @property
+    def private_ids(self) -> bool:
+        """Whether the server gets no list of ids."""
+        return self.ids in ("private", "private-left")
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all rows of the label holder are kept, also those that other parties lack."""
+        return self.ids in ("left", "private-left")
 
     @property
     def finishes(self) -> bool:

@@ -21,11 +21,12 @@ from evenhand.constraints import groups_frame
 from evenhand.constraints.families import check_targets
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
+from evenhand.data.tables.absence import with_mark
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.data.tables.reference import Reference
 from evenhand.data.tables.twins import twins
-from evenhand.errors import DataError, JobError
+from evenhand.errors import DataError, JobError, ProtocolError
 from evenhand.jobs.ledger import Ledger, Limits, data_name
 from evenhand.jobs.quality import QualityRows, check_measurable, measurable
 from evenhand.jobs.tables import (
@@ -34,6 +35,7 @@ from evenhand.jobs.tables import (
     NumericTargets,
     common_labels,
     complete_rows,
+    held_out,
     hold_out,
     label_column,
     naming,
@@ -78,7 +80,9 @@ class TableRows:
     size
         Number of rows of the table.
     index
-        Ids of the common rows, in order.
+        Ids of the common rows that the party has, in order.
+    there
+        Which of the common rows the party has.
     test
         Which of the common rows are held out.
     encoder, matrix
@@ -88,6 +92,7 @@ class TableRows:
     """
 
     index: pd.Index
+    there: Booleans
     test: Booleans
     encoder: PartyEncoder
     matrix: Matrix
@@ -138,11 +143,28 @@ class TableRows:
     def unaligned(self, problem: str, unmatched: Integers) -> DataError:
         return _unaligned(problem, f"; {len(unmatched):,} are of {self.party.name}")
 
-    def take(self, places: Integers) -> int:
-        self.table = self.open().taken(places)
+    def take(self, places: Integers, held_out: Booleans | None = None) -> int:
+        self.there = places >= 0
+        self.table = self.open().taken(places[self.there])
         self.index = self.table.known.index
-        self.test = hold_out(self.index, self._section)
+        if held_out is None:
+            self.test = hold_out(self.index, self._section)
+        else:
+            self.test = held_out
+            self._check_held_out()
         return int((~self.test).sum())
+
+    def held_out(self) -> Booleans:
+        return self.test
+
+    def _check_held_out(self) -> None:
+        """Refuse held-out rows that are not those of the job, where the party can work them out from its own ids."""
+        own = self.test[self.there]
+        by_id = held_out(self.index, self._section.test_fraction, self._section.seed) if own.any() else own
+        if not np.array_equal(own, by_id):
+            raise ProtocolError(
+                f"{self.owner} is told that other rows are held out than the job's test_fraction and seed say; refused"
+            )
 
     def labels(self) -> HeldLabels:
         if self._labels is None:
@@ -181,22 +203,31 @@ class TableRows:
 
     def columns(self) -> EncodedColumns:
         with naming(self.owner):
-            self.encoder, self.matrix = self.open().encode(
-                ~self.test,
+            own, training = self.open(), ~self.test[self.there]
+            encoder, matrix = own.encode(
+                training,
                 self._section.scale,
                 self._trained.model == "trees",
                 self._section.to_rules(self.party, self._trained),
             )
+            if (~self.there & ~self.test).any():
+                encoder, matrix = encoder.marking_absence(), with_mark(matrix)
+            self.encoder, self.matrix = encoder, encoder.spread(matrix, self.there)
         tell(self.owner, self.encoder.remarks)
         if self.party.sensitive:
             groups = self.party.grouping.groups(self.open().known[self.party.sensitive])
             tell(self.owner, twins(self.open().feature_columns(), groups))
-        self.reference = Reference.of(self.open().feature_columns(), ~self.test)
+        self.reference = Reference.of(self.open().feature_columns(), training)
         # The raw table is released as soon as it is encoded.
         self.table = None
         with naming(self.owner):
             signs = self.encoder.signs
-        return EncodedColumns(_training_rows(self.matrix, self.test), self.encoder.categorical, signs=signs)
+        return EncodedColumns(
+            _training_rows(self.matrix, self.test),
+            self.encoder.categorical,
+            signs=signs,
+            marks_absence=self.encoder.marks_absence,
+        )
 
     @property
     def held(self) -> QualityRows:
@@ -247,6 +278,9 @@ class ServerRows:
         self.test = rows.test
         del self._rows
         return found
+
+    def held_out(self) -> Booleans:
+        return self.test
 
 
 def _unaligned(problem: str, more: str = "") -> DataError:

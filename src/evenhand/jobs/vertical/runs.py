@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 
@@ -32,13 +32,13 @@ from evenhand.jobs.quality import (
     run_result,
     searched_cut,
 )
-from evenhand.jobs.tables import parts_of
+from evenhand.jobs.tables import absent_rows, not_used, parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.models.base import Scorer
 from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
-from evenhand.protocol.align import How
+from evenhand.protocol.align import How, held_places
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import Part, VerticalTerms
@@ -48,7 +48,7 @@ from evenhand.solvers.roles import vertical_terms
 from evenhand.solvers.statement import disclosure
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
-from evenhand.training.vertical_sources import Alignment, common_rows, named_problem
+from evenhand.training.vertical_sources import Alignment, HowAligned, common_rows, named_problem
 from evenhand.training.vertical_steps import VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, PartyData
 from evenhand.vertical.server import UnseenScores
@@ -64,11 +64,14 @@ class VerticalTables:
         Each party's own rows, in the order of the job.
     together
         Steps of all participants; training continues them.
+    keeps_all
+        Whether all rows of the label holder are kept, also those that other parties lack.
     """
 
     rows: Mapping[str, TableRows]
     together: Together[VerticalTraining]
     holder: str
+    keeps_all: bool = False
 
     @property
     def stages(self) -> Mapping[str, VerticalTraining]:
@@ -82,12 +85,13 @@ class VerticalTables:
 
     @property
     def ids(self) -> pd.Index:
-        return next(iter(self.rows.values())).index
+        """Ids of the common rows."""
+        return self.rows[self.holder].index
 
     @property
     def test(self) -> Booleans:
         """Which rows are held out."""
-        return next(iter(self.rows.values())).test
+        return self.rows[self.holder].test
 
     @property
     def held(self) -> QualityRows:
@@ -113,6 +117,17 @@ class VerticalTables:
     def sizes(self) -> dict[str, int]:
         """Number of rows of each party's own table."""
         return {name: one.size for name, one in self.rows.items()}
+
+    @property
+    def there(self) -> dict[str, int]:
+        """Number of the common rows that each party has."""
+        return {name: int(one.there.sum()) for name, one in self.rows.items()}
+
+    def not_used(self) -> list[str]:
+        """Return a remark on rows that not every party has, if there are any."""
+        if self.keeps_all:
+            return absent_rows(self.there, len(self.ids), "used")
+        return not_used(self.sizes, len(self.ids), "used")
 
     def training_columns(self) -> list[PartyColumns]:
         """Each party's encoded training rows."""
@@ -166,27 +181,30 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
         one.table = opened[name]
     del opened
     alignment = Alignment(list(rows), holder, job.job.ids, job.job.least_common)
-    tables = VerticalTables(rows, Together(steps_together(draft, rows, alignment), transcript), holder)
+    tables = VerticalTables(rows, Together(steps_together(draft, rows, alignment), transcript), holder, alignment.left)
     tables.together.to_training()
     return tables
 
 
-def align_parties(tables: Mapping[str, PartyTable], ids: How | Literal["private"]) -> dict[str, PartyTable]:
-    """Align tables to the same rows in the same order, by an exchange between the parties.
+def align_parties(
+    tables: Mapping[str, PartyTable], ids: HowAligned, holder: str | None = None
+) -> dict[str, PartyTable]:
+    """Align tables to the same rows in the same order, by an exchange between the parties; see `common_rows`.
 
-    The tables are all in this process, so private ids need no blinding.
+    With ``"left"`` a party has only those of the label holder's rows that are in its table. The tables are all in this
+    process, so private ids need no blinding.
     """
     tables = with_one_kind_of_ids(tables)
     try:
-        places = common_rows({name: table.known.index for name, table in tables.items()}, _how(ids))
+        places = common_rows({name: table.known.index for name, table in tables.items()}, _how(ids), holder)
     except DataError as error:
         raise _in_words_of_a_job(error) from error
-    return {name: table.taken(places[name]) for name, table in tables.items()}
+    return {name: table.taken(held_places(places[name])) for name, table in tables.items()}
 
 
-def _how(ids: How | Literal["private"]) -> How:
-    """Return which rows are kept: private ids keep the common ones."""
-    return "inner" if ids == "private" else ids
+def _how(ids: HowAligned) -> How:
+    """Return which rows are kept: private ids keep the common ones, or all of the label holder."""
+    return "inner" if ids == "private" else "left" if ids == "private-left" else ids
 
 
 def _in_words_of_a_job(error: DataError) -> DataError:

@@ -1,0 +1,103 @@
+"""Tell who has which rows, after an alignment that keeps all rows of the label holder (``ids = "left"``).
+
+A party without an id cannot work out whether the row is held out, so the server says. The label holder is told which
+of its rows the other parties have: its model and its constraints depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from evenhand.arrays import Booleans
+from evenhand.errors import ProtocolError
+from evenhand.protocol.disclosure import SERVER_TO_PARTIES, Direction
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
+
+HELD_OUT = Schema(
+    "held-out",
+    {"held_out": Field("u1", ("rows",))},
+    direction=SERVER_TO_PARTIES,
+    reveals=(
+        "Which of the label holder's rows are held out from training, by their place in the common order. Rows that "
+        "the receiver lacks have no id there."
+    ),
+)
+PRESENCE = Schema(
+    "presence",
+    {"held": Field("u1", ("parties", "rows"))},
+    direction=Direction("server", "label holder"),
+    reveals="To the label holder: which of its own rows each other party has. Nothing about rows that it lacks.",
+)
+VOCABULARY = Vocabulary(HELD_OUT, PRESENCE, title="Before training: rows that not everybody has")
+
+
+class PresenceServer(Role):
+    """Tell the label holder who has its rows, and the other parties which rows are held out.
+
+    Parameters
+    ----------
+    held
+        For each party other than the holder, which of the common rows it has.
+    held_out
+        Which of the common rows are held out.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, holder: str, held: Mapping[str, Booleans], held_out: Booleans) -> None:
+        super().__init__(SERVER, {})
+        self._holder, self._held, self._held_out = holder, held, held_out
+        self.done = True
+
+    def start(self) -> Sends:
+        bits = np.array(list(self._held.values()), dtype=np.uint8).reshape(len(self._held), len(self._held_out))
+        test = self._held_out.astype(np.uint8)
+        return [
+            PRESENCE.message(SERVER, self._holder, held=bits),
+            *(HELD_OUT.message(SERVER, name, held_out=test) for name in self._held),
+        ]
+
+    def handle(self, message: Message) -> Sends:
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+
+
+class PresenceParty(Follower):
+    """Receive what the server says about the common rows.
+
+    Parameters
+    ----------
+    n_rows
+        Number of common rows.
+    others
+        At the label holder: the other parties. None elsewhere.
+
+    Attributes
+    ----------
+    held
+        At the label holder: for each other party, which of the common rows it has.
+    held_out
+        Elsewhere: which of the common rows are held out.
+    """
+
+    vocabulary = VOCABULARY
+    state_fields: ClassVar = {"held": dict[str, Booleans], "held_out": Booleans}
+
+    def __init__(self, name: str, n_rows: int, others: Sequence[str] | None = None) -> None:
+        super().__init__(name, {"rows": n_rows, "parties": len(others or ())})
+        self._others = others
+        self.held: dict[str, Booleans] = {}
+        self.held_out: Booleans = np.zeros(0, dtype=bool)
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != (HELD_OUT if self._others is None else PRESENCE).kind or self.done:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        if self._others is not None:
+            self.held = dict(zip(self._others, message["held"] > 0, strict=True))
+        else:
+            self.held_out = message["held_out"] > 0
+        self.done = True
+        return ()

@@ -1,0 +1,159 @@
+"""Jobs that keep all rows of the label holder, in one process and between organisations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.contracts import assert_same_state
+from support.federation import Network, assert_alike, assert_told, run_sites, write_shops
+
+from evenhand.data.tables.absence import ABSENT
+from evenhand.errors import DataError, ProtocolError, RunError
+from evenhand.jobs.federation.dispatch import party_part
+from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
+from evenhand.jobs.federation.notices import notice
+from evenhand.jobs.federation.sites import PartyEnd, draft_terms, server_program
+from evenhand.jobs.folder import read_job
+from evenhand.jobs.vertical.rows import TableRows
+from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
+from evenhand.models.saved import to_state
+from evenhand.runtime.site import Site
+from evenhand.training.run import one_blas_thread
+
+PARTIES = ("bank", "shop", "phone")
+FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
+
+
+def write_gaps(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank",)) -> dict[str, Path]:
+    """Shops in which shop lacks every third row, and phone the last forty; phone has strangers."""
+    paths = write_shops(folder, job, active)
+    shop, phone = (folder / name / "table.csv" for name in ("shop", "phone"))
+    table = pd.read_csv(shop)
+    table[np.arange(len(table)) % 3 > 0].to_csv(shop, index=False)
+    table = pd.read_csv(phone)
+    table.loc[80:82, "id"] = ["z1", "z2", "z3"]
+    table.iloc[:83].to_csv(phone, index=False)
+    return paths
+
+
+def run(paths: dict[str, Path], transcripts: dict[str, Any] | None = None) -> dict[str, Any]:
+    job = read_federation_job(paths["job"])
+
+    def server(site: Site) -> Any:
+        bank = paths["bank"]
+        return server_program(job, read_party(bank), bank.parent, lambda: site.transcript, identity=paths["identity"])
+
+    def party(name: str) -> Any:
+        def program(site: Site) -> Any:
+            if transcripts is not None:
+                transcripts[name] = site
+            return party_part(job, site_env(paths[name]), None)
+
+        return program
+
+    with one_blas_thread():
+        return run_sites({"server": server, **{name: party(name) for name in job.parts}}, Network())
+
+
+@pytest.mark.parametrize(
+    ("active", "more"),
+    [
+        (("bank",), {"constraint": FAIR, "test_fraction": 0.2}),
+        (("bank", "phone"), {"protection": "none"}),
+        (("bank",), {"model": "trees", "solver": "trees", "max_rounds": 3, "test_fraction": 0.2}),
+    ],
+)
+def test_models_and_results_are_those_of_one_process(
+    active: tuple[str, ...], more: dict[str, Any], tmp_path: Path
+) -> None:
+    if "model" in more:
+        pytest.importorskip("lightgbm")
+    paths = write_gaps(tmp_path, {"ids": "left", "max_rounds": 20} | more, active)
+    ends = run(paths)
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert isinstance(ends[name], PartyEnd), ends
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+        assert ends[name].encoder.to_state() == together.folder.read_party(name, "encoder")
+        assert ends[name].encoder.marks_absence == (name != "bank")
+    assert_alike(ends["server"], together.result)
+    assert {name: len(ends[name].ids) for name in PARTIES} == {"bank": 120, "shop": 80, "phone": 80}
+
+
+def test_private_ids_give_the_same_model(tmp_path: Path) -> None:
+    """Rows come in another order, so the last bits differ."""
+    job = {"max_rounds": 30, "tol": 1e-8, "test_fraction": 0.2}
+    plain = write_gaps(tmp_path / "plain", job | {"ids": "left"})
+    private = write_gaps(tmp_path / "private", job | {"ids": "private-left"})
+    sites: dict[str, Site] = {}
+    ends, found = run(plain), run(private, sites)
+    for name in PARTIES:
+        assert isinstance(found[name], PartyEnd), found
+        np.testing.assert_allclose(found[name].model.weights, ends[name].model.weights, atol=1e-3)  # type: ignore[attr-defined]
+    assert found["server"]["quality"].keys() == {"train", "test"}
+    content = read_federation_job(private["job"])
+    for name, site in sites.items():
+        sent = ((one.kind, one.sender, one.receiver) for one in site.transcript.entries)
+        assert_told(name, notice(content, name, draft_terms(content)), sent)
+
+
+def test_held_out_rows_are_those_of_the_job(tmp_path: Path) -> None:
+    paths = write_gaps(tmp_path, {"ids": "left", "test_fraction": 0.3})
+    tables = load_vertical_tables(read_job(paths["together"]), tmp_path)  # type: ignore[arg-type]
+    assert 0 < tables.test.sum() < 120
+    for name, rows in tables.rows.items():
+        assert np.array_equal(rows.test, tables.test)
+        assert len(rows.index) == rows.there.sum() == {"bank": 120, "shop": 80, "phone": 80}[name]
+        assert rows.matrix.shape[0] == 120
+    shop = tables.rows["shop"]
+    assert shop.encoder.feature_names_out[-1] == ABSENT
+    assert not np.asarray(shop.matrix)[~shop.there, :-1].any()
+    assert tables.not_used() == [
+        "all 120 rows of the label holder are used; of these, shop has 80, phone has 80. A party adds one learned "
+        "number to the score of a row that it lacks"
+    ]
+    again: TableRows = shop
+    again.table = None
+    places = np.where(shop.there, np.cumsum(shop.there) - 1, -1)
+    with pytest.raises(ProtocolError, match="other rows are held out than the job's"):
+        again.take(places, ~tables.test)
+
+
+def test_a_party_counts_its_own_rows(tmp_path: Path) -> None:
+    paths = write_gaps(tmp_path, {"ids": "left"})
+    paths["shop"].write_text(paths["shop"].read_text() + "\n[policy]\nleast_rows = 81\n")
+    ends = run(paths)
+    assert isinstance(ends["shop"], RunError)
+    assert "shop: 80 common rows are fewer than its 81" in str(ends["server"])
+
+
+def test_ids_that_repeat_are_refused(tmp_path: Path) -> None:
+    paths = write_gaps(tmp_path, {"ids": "left"})
+    table = tmp_path / "shop" / "table.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines, lines[-1]]) + "\n")
+    with pytest.raises(DataError, match=r"shop.*more than once"):
+        load_vertical_tables(read_job(paths["together"]), tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_killed_run_resumes(tmp_path: Path) -> None:
+    paths = write_gaps(tmp_path, {"ids": "left", "max_rounds": 20, "constraint": FAIR})
+    job = read_job(paths["together"])
+    whole = run_vertical_job(job, tmp_path, tmp_path / "whole")  # type: ignore[arg-type]
+
+    class Stopped(Exception):
+        pass
+
+    def stop(report: Any) -> None:
+        if report["round"] == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_vertical_job(job, tmp_path, tmp_path / "run", on_round=stop, checkpoint_seconds=0.0)  # type: ignore[arg-type]
+    again = run_vertical_job(job, tmp_path, tmp_path / "run", resume=True)  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert_same_state(to_state(whole.run.models[name]), to_state(again.run.models[name]))
