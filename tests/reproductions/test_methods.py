@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "horizontal"))
 
 from horizontal_contract import Case, HorizontalContract
 
+from evenhand.constraints.slices import Slice
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
@@ -23,10 +25,13 @@ from evenhand.solvers import HORIZONTAL
 from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.methods import METHODS, register_methods
 from evenhand_reproductions.methods.afl import simplex
+from evenhand_reproductions.methods.fairbatch import FairBatch, FairBatchServer
+from evenhand_reproductions.methods.fedminmax import FedMinMax, MinMaxServer
+from evenhand_reproductions.methods.server_steps import local_steps
 
 NAMES = tuple(one.name for one in METHODS)
 # Two kinds of server state; the others have none, or differ in one formula, which the references check.
-SHAPES = ("fedadam", "afl")
+SHAPES = ("fedadam", "afl", "scaffold", "fedminmax")
 PROBLEM = small(seed=7, rows=96)
 PARTS = [np.arange(0, 16), np.arange(16, 48), np.arange(48, 96)]
 STEP, BATCH, EPOCHS, ROUNDS = 0.3, None, 2, 3
@@ -131,6 +136,75 @@ REFERENCES: dict[str, tuple[Rule, dict[str, Any]]] = {
 }
 
 
+def corrected(w: Array, rows: Array, correction: Callable[[Array], Array]) -> Array:
+    for _ in range(EPOCHS):
+        w = w - STEP * (loss_and_slope(w, rows)[1] + correction(w))
+    return w
+
+
+def fedprox(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
+    moved = [corrected(w, rows, lambda now: 0.7 * (now - w)) for rows in PARTS]
+    return np.asarray(sum(share * end for share, end in zip(SHARES, moved, strict=True)))
+
+
+def scaffold(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
+    mean, own = state.get("mean", np.zeros_like(w)), state.get("own", [np.zeros_like(w)] * 3)
+    moved = [corrected(w, rows, lambda now, c=c: mean - c) for rows, c in zip(PARTS, own, strict=True)]
+    new = [c - mean + (w - end) / (EPOCHS * STEP) for c, end in zip(own, moved, strict=True)]
+    state["mean"] = mean + sum(share * (b - a) for share, a, b in zip(SHARES, own, new, strict=True))
+    state["own"] = new
+    return np.asarray(w + 0.8 * sum(share * (end - w) for share, end in zip(SHARES, moved, strict=True)))
+
+
+def of_slices(masks: list[Array], next_shares: Callable[[Array, Array], Array]) -> Rule:
+    """FedAvg with a weight for the rows of each slice, which follows from the slices' risks over all rows."""
+
+    def rule(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
+        sizes = np.array([mask.mean() for mask in masks])
+        shares = state.get("shares", sizes)
+        each = sum((share / size) * mask for share, size, mask in zip(shares, sizes, masks, strict=True))
+        x, y = np.column_stack([PROBLEM.matrix, np.ones(96)]), PROBLEM.labels
+        moved = []
+        for rows in PARTS:
+            end = w
+            for _ in range(EPOCHS):
+                pull = -y[rows] / (1.0 + np.exp(y[rows] * (x[rows] @ end)))
+                end = end - STEP * (each[rows] * pull) @ x[rows] / len(rows)
+            moved.append(end)
+        risks = np.array([np.logaddexp(0.0, -y[mask] * (x[mask] @ w)).mean() for mask in masks])
+        state["shares"] = next_shares(shares, risks)
+        return np.asarray(sum(share * end for share, end in zip(SHARES, moved, strict=True)))
+
+    return rule
+
+
+GROUPS = PROBLEM.sensitive.iloc[:, 0].to_numpy()
+BY_GROUP = [value == GROUPS for value in np.unique(GROUPS)]
+
+
+def highest(shares: Array, risks: Array) -> Array:
+    """The step of FedMinMax; its projection onto the simplex by bisection."""
+    raised = shares + 0.5 * risks
+    low, high = raised.min() - 1.0, raised.max()
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.maximum(raised - middle, 0.0).sum() > 1.0 else (low, middle)
+    return np.maximum(raised - low, 0.0)
+
+
+def shifted(shares: Array, risks: Array) -> Array:
+    # At first all risks are alike, and nothing is shifted.
+    return np.asarray(shares + 0.05 * (1.0 * (risks == risks.max()) - 1.0 * (risks == risks.min())))
+
+
+REFERENCES |= {
+    "fedprox": (fedprox, {"proximity": 0.7}),
+    "scaffold": (scaffold, {"server_step": 0.8}),
+    "fedminmax": (of_slices(BY_GROUP, highest), {"group_step": 0.5}),
+    "fairbatch": (of_slices(BY_GROUP, shifted), {"shift": 0.05}),
+}
+
+
 @pytest.mark.parametrize("name", REFERENCES)
 def test_three_rounds_are_those_of_the_paper(name: str) -> None:
     rule, options = REFERENCES[name]
@@ -150,7 +224,7 @@ def test_fednova_divides_by_the_steps_of_each_client() -> None:
 
     made = NormalisingServer.__new__(NormalisingServer)
     made.options = server.options(batch_size=16, local_epochs=3)
-    assert [made.local_steps(rows) for rows in (16, 32, 48, 50)] == [3, 6, 9, 12]
+    assert [local_steps(made.options, rows) for rows in (16, 32, 48, 50)] == [3, 6, 9, 12]
     changes = {"a": {"weights": np.array([1.0])}, "b": {"weights": np.array([4.0])}}
     for one, rows in zip(changes.values(), (16, 48), strict=True):
         one["rows"] = np.array(rows)
@@ -161,6 +235,24 @@ def test_fednova_divides_by_the_steps_of_each_client() -> None:
 def test_the_projection_onto_the_simplex() -> None:
     np.testing.assert_allclose(simplex(np.array([0.2, 0.3, 0.5])), [0.2, 0.3, 0.5])
     np.testing.assert_allclose(simplex(np.array([2.0, 0.0, -1.0])), [1.0, 0.0, 0.0])
+
+
+def test_slices_that_leave_rows_out_keep_their_share() -> None:
+    server = MinMaxServer.__new__(MinMaxServer)
+    server.options = FedMinMax(group_step=0.1)
+    # Shares of a fifth each: (0.2 + 0.1 · 0.6, 0.2 + 0.1 · 0.2) − 0.04 each.
+    np.testing.assert_allclose(server.next_shares(np.array([0.2, 0.2]), np.array([0.6, 0.2])), [0.22, 0.18])
+
+
+def test_fairbatch_moves_the_label_with_the_larger_gap_and_stops_at_zero() -> None:
+    server = FairBatchServer.__new__(FairBatchServer)
+    server.options = FairBatch(shift=0.5)
+    parts = [("loss", Slice(label, "sex", sex)) for label in (1, -1) for sex in "fm"]
+    server.means = SimpleNamespace(parts=parts)
+    shares, risks = np.array([0.1, 0.3, 0.2, 0.4]), np.array([0.9, 0.2, 0.5, 0.4])
+    # Half of the positives' 0.4 moves from men to women; then only what is left.
+    np.testing.assert_allclose(server.next_shares(shares, risks), [0.3, 0.1, 0.2, 0.4])
+    np.testing.assert_allclose(server.next_shares(np.array([0.3, 0.1, 0.2, 0.4]), risks), [0.4, 0.0, 0.2, 0.4])
 
 
 @pytest.mark.parametrize("name", ["afl", "q-fedavg"])

@@ -12,10 +12,19 @@ from typing import Any, Final
 from evenhand.errors import InputError
 from evenhand.protocol.solver import Solver
 from evenhand.solvers import register
-from evenhand_reproductions.methods import adaptive, afl, fednova, qffl
+from evenhand_reproductions.methods import adaptive, afl, fairbatch, fedminmax, fednova, fedprox, qffl, scaffold
 
 GROUP: Final = "evenhand.methods"
-METHODS: Final[tuple[Solver[Any, Any], ...]] = (*adaptive.SOLVERS, fednova.SOLVER, qffl.SOLVER, afl.SOLVER)
+METHODS: Final[tuple[Solver[Any, Any], ...]] = (
+    *adaptive.SOLVERS,
+    fednova.SOLVER,
+    fedprox.SOLVER,
+    scaffold.SOLVER,
+    qffl.SOLVER,
+    afl.SOLVER,
+    fedminmax.SOLVER,
+    fairbatch.SOLVER,
+)
 
 
 def register_methods() -> tuple[str, ...]:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.horizontal.averaging.batched import Batching
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.protocol.asking import Body
-from evenhand_reproductions.methods.server_steps import MethodOptions, SteppingServer
+from evenhand_reproductions.methods.server_steps import MethodOptions, SteppingServer, local_steps
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,10 @@ class NormalisingServer(SteppingServer):
     """Server that divides each change by the client's number of steps."""
 
     def change(self, updates: Mapping[str, Body], shares: Mapping[str, float]) -> Array:
-        steps = {name: self.local_steps(int(body["rows"])) for name, body in updates.items()}
+        steps = {name: local_steps(self.options, int(body["rows"])) for name, body in updates.items()}
         effective = sum(shares[name] * count for name, count in steps.items())
         parts = [shares[name] * body["weights"].astype(np.float64) / steps[name] for name, body in updates.items()]
         return np.asarray(effective * np.sum(parts, axis=0))
-
-    def local_steps(self, rows: int) -> int:
-        """Return τ_i of a client with this number of rows."""
-        options = self.options
-        made = Batching.of(slice(0, rows), options.batch_size, options.local_epochs, lone_rows=True)
-        return made.steps * made.epochs
 
 
 # Masks hide the numbers of rows and the single changes that the server divides.

@@ -11,10 +11,12 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import InputError
-from evenhand.horizontal.averaging.messages import SUMS, UPDATE
+from evenhand.horizontal.averaging.batched import Batching
+from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingServer, moved
 from evenhand.protocol.asking import Body
+from evenhand.protocol.messages import Schema, Vocabulary
 from evenhand.protocol.terms import HorizontalTerms
 
 
@@ -29,6 +31,17 @@ class MethodOptions(AveragingOptions):
 
 
 @dataclass(frozen=True)
+class LocalOptions(MethodOptions):
+    """Options of a baseline that corrects local SGD."""
+
+    def resolved(self, terms: HorizontalTerms) -> Self:
+        found = super().resolved(terms)
+        if found.optimizer != "sgd":
+            raise InputError(f"optimizer is {found.optimizer!r}, but the method corrects steps of SGD; choose 'sgd'")
+        return found
+
+
+@dataclass(frozen=True)
 class LossOptions(MethodOptions):
     """Options of a baseline whose server needs each client's loss in every round."""
 
@@ -38,6 +51,18 @@ class LossOptions(MethodOptions):
                 "the method needs each client's loss in every round; leave report_every at 1, without update_noise"
             )
         return super().resolved(terms)
+
+
+def local_steps(options: AveragingOptions, rows: int) -> int:
+    """Return the number of local steps of a client with this number of rows."""
+    made = Batching.of(slice(0, rows), options.batch_size, options.local_epochs, lone_rows=True)
+    return made.steps * made.epochs
+
+
+def with_broadcast(vocabulary: Vocabulary, broadcast: Schema) -> Vocabulary:
+    """Return a vocabulary in which another schema takes the place of the broadcast model."""
+    kept = [schema for schema in vocabulary if schema.kind != MODEL.kind]
+    return Vocabulary(broadcast, *kept, title=vocabulary.title)
 
 
 class SteppingServer(AveragingServer):

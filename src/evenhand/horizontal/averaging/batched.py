@@ -113,6 +113,38 @@ def deal(clients: Sequence[Batching], draws: Sequence[np.random.Generator]) -> t
 _STACKED_AT_ONCE = 2**20
 
 
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What a method adds to every local gradient: μ (w − w_t) and a constant vector.
+
+    Attributes
+    ----------
+    anchor
+        w_t of each client.
+    """
+
+    proximity: float
+    anchor: Tensor
+    shift: Tensor | None
+
+    @classmethod
+    def of(
+        cls, requests: Sequence[TrainRequest], settings: RoundSettings, flat: Tensor, stacked: StackedPerceptron
+    ) -> Correction | None:
+        shifts = [request.shift for request in requests if request.shift is not None]
+        if not settings.proximity and not shifts:
+            return None
+        return cls(settings.proximity, flat.clone(), stacked.stack(shifts) if shifts else None)
+
+    def add_to(self, gradient: Tensor, weights: Tensor) -> None:
+        """Add to the gradients of the first clients."""
+        active = len(weights)
+        if self.proximity:
+            gradient.add_(weights - self.anchor[:active], alpha=self.proximity)
+        if self.shift is not None:
+            gradient.add_(self.shift[:active])
+
+
 class BatchedClients:
     """Train all clients that have noted the same round together, and return each client's result on request.
 
@@ -173,8 +205,13 @@ class BatchedClients:
     ) -> tuple[Tensor, Batches]:
         """Return the row numbers of an epoch's batches, (steps, clients, rows), and the objective's tensors."""
         numbers, inside = map(torch.from_numpy, deal([self._batching[request.name] for request in requests], draws))
-        data = self.data
-        return numbers, self.objective.batches(data.labels, data.membership, numbers, inside, settings.slice_weight)
+        data, added = self.data, [request.emphasis for request in requests if request.emphasis is not None]
+        emphasis = None
+        if added:
+            emphasis = 1.0 + torch.from_numpy(np.stack(added)).float() @ data.membership.T
+        return numbers, self.objective.batches(
+            data.labels, data.membership, numbers, inside, settings.slice_weight, emphasis
+        )
 
     # -- training
 
@@ -210,6 +247,7 @@ class BatchedClients:
         self, requests: Sequence[TrainRequest], settings: RoundSettings, stacked: StackedPerceptron
     ) -> None:
         flat = stacked.stack([request.weights for request in requests])
+        correction = Correction.of(requests, settings, flat, stacked)
         multipliers = torch.from_numpy(np.stack([request.multipliers for request in requests])).float()
         gradient = torch.zeros_like(flat)
         draws = [generator(self.seed, request.name, request.round, "batches") for request in requests]
@@ -230,6 +268,8 @@ class BatchedClients:
                 scores = self.network.as_scores(outputs)
                 pull = self.objective.derivative(scores, batches, step, multipliers[:active], settings, tally)
                 passes.backward(self.network.as_outputs(pull, outputs.shape[-1]))
+                if correction is not None:
+                    correction.add_to(slope, now)
                 self._descend(now, slope, settings.step)
         means = None if tally is None else tally.means()
         for place, (request, weights) in enumerate(zip(requests, flat[:, : stacked.size].numpy(), strict=True)):

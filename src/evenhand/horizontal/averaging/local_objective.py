@@ -114,11 +114,22 @@ class LocalObjective:
         self._plain = classes is None and all(measure.name == "loss" for measure in self.measures)
 
     def batches(
-        self, labels: Tensor, membership: Tensor, numbers: Tensor, inside: Tensor, slice_weight: float = 0.0
+        self,
+        labels: Tensor,
+        membership: Tensor,
+        numbers: Tensor,
+        inside: Tensor,
+        slice_weight: float = 0.0,
+        emphasis: Tensor | None = None,
     ) -> Batches:
-        """Compute all tensors of an epoch's batches that do not depend on the weights, in a few calls."""
+        """Compute all tensors of an epoch's batches that do not depend on the weights, in a few calls.
+
+        `emphasis` is the weight of each row in the mean loss, (clients, all rows); None if rows count alike.
+        """
         flat, shape = numbers.reshape(-1), numbers.shape
         weights = inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)
+        if emphasis is not None:
+            weights = weights * torch.stack([own[numbers[:, place]] for place, own in enumerate(emphasis)], dim=1)
         chosen = labels.index_select(0, flat).view(shape)
         plain = self._plain and not slice_weight
         against = -chosen if plain else torch.zeros((0, *shape[1:]))

@@ -32,12 +32,15 @@ class RoundSettings:
         η_λ,t of the multipliers.
     slice_weight
         Weight of the slice means in the local objective (FairALM's η_λ).
+    proximity
+        μ of (μ/2)‖w − w_t‖², which keeps local weights near the received ones (FedProx).
     """
 
     step: float
     penalty: float = 0.0
     dual_step: float = 0.0
     slice_weight: float = 0.0
+    proximity: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from evenhand.horizontal.problem import ModelStart, Single, UpdateMechanism, gen
 from evenhand.horizontal.summaries import SliceMeans
 from evenhand.privacy.mechanism import ClippedGaussian, clipped
 from evenhand.protocol.asking import Body
-from evenhand.protocol.messages import Message
+from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
@@ -92,6 +92,7 @@ class AveragingServer(ClosingServer):
     """Server that draws participants and averages their updates."""
 
     state_fields: ClassVar = {"participants": tuple[str, ...]}
+    broadcast: ClassVar[Schema] = MODEL
 
     def __init__(
         self,
@@ -119,8 +120,12 @@ class AveragingServer(ClosingServer):
         self.round += 1
         self.participants = self._draw()
         self.answers.clear()
-        body = {"weights": self.weights, "statistics": self.statistics, "multipliers": self.multipliers}
-        return [MODEL.message(SERVER, client, round=self.round, **body) for client in self.participants]
+        body = self.told()
+        return [self.broadcast.message(SERVER, client, round=self.round, **body) for client in self.participants]
+
+    def told(self) -> dict[str, Any]:
+        """Return what the server sends to all participants of a round."""
+        return {"weights": self.weights, "statistics": self.statistics, "multipliers": self.multipliers}
 
     def _draw(self) -> tuple[str, ...]:
         wanted = max(1, round(self.options.participation * len(self.clients)))
@@ -207,13 +212,23 @@ def moved(values: Single, shares: Mapping[str, float], updates: Mapping[str, Bod
 
 @dataclass(frozen=True, eq=False)
 class TrainRequest:
-    """Broadcast that a client has noted and not yet trained on."""
+    """Broadcast that a client has noted and not yet trained on.
+
+    Attributes
+    ----------
+    shift
+        Vector that is added to the gradient of every local step; None adds nothing.
+    emphasis
+        (P,): what each slice adds to the weight of its rows in the mean loss; None if rows count alike.
+    """
 
     name: str
     round: int
     weights: Single
     statistics: Single
     multipliers: Array
+    shift: Single | None = None
+    emphasis: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +266,7 @@ class AveragingClient(ClosingClient):
     """Client that notes the broadcast, trains when asked for work, and sends its changes."""
 
     state_fields: ClassVar = {"request": TrainRequest | None}
+    broadcast: ClassVar[Schema] = MODEL
 
     learner: AveragingLearner
 
@@ -283,7 +299,7 @@ class AveragingClient(ClosingClient):
 
     def handle(self, message: Message) -> Sends:
         """Note the model; training waits for `work`, by which time all clients of the process have noted it."""
-        if message.kind != MODEL.kind:
+        if message.kind != self.broadcast.kind:
             return super().handle(message)
         told = message.integer("round")
         if self.closed or self.request is not None or not self.round < told <= self.max_rounds:
@@ -292,10 +308,19 @@ class AveragingClient(ClosingClient):
             )
         self.round = told
         self.request = TrainRequest(
-            self.name, self.round, message["weights"], message["statistics"], message["multipliers"]
+            self.name,
+            self.round,
+            message["weights"],
+            message["statistics"],
+            message["multipliers"],
+            **self.guidance(message),
         )
         self.learner.note(self.request)
         return ()
+
+    def guidance(self, message: Message) -> Mapping[str, Any]:
+        """Return further fields of the request, for methods that correct or weight local training."""
+        return {}
 
     def work(self) -> Sends:
         if self.request is None:
