@@ -52,17 +52,17 @@ def test_a_client_counts_its_scores_twice_by_one_model_and_then_never_again() ->
     with pytest.raises(ProtocolError, match="and in no other"):
         one.receive(look(2, MODEL))
     with pytest.raises(ProtocolError, match="at this point"):
-        one.receive(COMMON_CUT.message("server", "a", cut=0.0))
+        one.receive(COMMON_CUT.message("server", "a", cut=0.0, band=np.array([0.1, 0.2])))
     saved = one.snapshot()
     one = client()
     one.restore(saved)
     one.receive(look(2, None))
     with pytest.raises(ProtocolError, match=f"counts scores {LOOKS} times"):
         one.receive(look(3, None))
-    one.receive(COMMON_CUT.message("server", "a", cut=0.5))
+    one.receive(COMMON_CUT.message("server", "a", cut=0.5, band=np.array([0.1, 0.2])))
     assert one.done
     with pytest.raises(ProtocolError, match="has the cut already"):
-        one.receive(COMMON_CUT.message("server", "a", cut=0.6))
+        one.receive(COMMON_CUT.message("server", "a", cut=0.6, band=np.array([0.1, 0.2])))
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,24 @@ of correct decisions, the cost of mistakes, how many rows can be selected, or wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.errors import InputError
+from evenhand.constraints.losses import Measure
+from evenhand.constraints.slices import Inequality, Slice
+from evenhand.errors import InputError, ProtocolError
 from evenhand.printing import is_number, quoted
 
 RuleName = Literal["accuracy", "cost", "rate", "recall", "precision"]
 _BEYOND: Final = 1e6
 """A cut beyond all scores, at which nobody is selected; its negative selects everybody."""
 RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
+Band: TypeAlias = tuple[float, float]
+"""Lower and upper bound of the share of rows that is selected."""
+ANY_SHARE: Final[Band] = (-1.0, 2.0)
+"""Bounds that no share reaches."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,16 @@ class Threshold:
         place = self._place(hits, hits + wrong, cuts)
         return float(cuts[place]), float(cuts[min(place + 1, len(cuts) - 1)]), float(cuts[max(place - 1, 0)])
 
+    def band(self, share: float, rows: float) -> Band:
+        """Return the bounds that keep a model to the share that this rule has selected, one standard error wide.
+
+        Training under bounds on rates moves scores across a cut. Without these bounds a model may meet the others by
+        selecting nobody or everybody, at a cut that was chosen for a model that did neither.
+        """
+        width = max(2.0 / rows, float(np.sqrt(share * (1.0 - share) / rows)))
+        upper = share + width / 2.0 if self.capacity is None else self.capacity
+        return upper - width, upper
+
     def _place(self, hits: Array, selected: Array, cuts: Array) -> int:
         positives, rows = int(hits[-1]), int(selected[-1])
         if self.rule == "rate":
@@ -113,6 +129,19 @@ class Threshold:
         best = np.flatnonzero(cost <= cost.min() + 1e-9)
         # Of equal cuts, take the one nearest to that of calibrated scores.
         return int(best[np.argmin(np.abs(cuts[best] - np.log(false_alarm / missed)))])
+
+
+def as_band(values: Array) -> Band:
+    """Return bounds of a share from a message; refuse those that no share is between."""
+    low, high = map(float, values)
+    if not (low <= high and low <= 1.0 and high >= 0.0):
+        raise ProtocolError(f"no share of rows is between {low:g} and {high:g}")
+    return low, high
+
+
+def selected(band: Band, cut: float) -> Inequality:
+    """Return the inequality that bounds the share of rows with scores above the cut."""
+    return Inequality(((1.0, Slice()),), *band, Measure("positive", cut=cut))
 
 
 class Cut(NamedTuple):

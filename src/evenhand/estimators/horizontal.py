@@ -13,6 +13,7 @@ from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.kinds import Label
 from evenhand.constraints.scope import ConstraintScope, Scope
+from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import ClientPool, read_inputs
@@ -29,6 +30,7 @@ from evenhand.estimators.shared import (
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
 from evenhand.horizontal.summaries import learns_crossings
+from evenhand.jobs.quality import run_cut
 from evenhand.models.kinds import ModelKind, as_model
 from evenhand.privacy.levels import protection_of
 from evenhand.privacy.mechanism import noise_terms
@@ -108,10 +110,16 @@ class HorizontalClassifier(ScoresAcrossClients):
         Start from the model of the last `fit`, if it has the same number of weights.
     verbose
         Show progress.
+    threshold
+        Where `predict` decides: a probability of the positive label, or the rule that chooses the cut, a
+        :class:`~evenhand.metrics.Threshold`; see :class:`~evenhand.VerticalClassifier`. The server chooses the cut from
+        summed counts of the clients' scores in bins. Constraints bound rates at it.
 
     Attributes
     ----------
     classes_ : the labels, sorted.
+    cut_ : the score above which the positive label is predicted, the rule, and the rows it was chosen on
+        (:class:`~evenhand.metrics.Cut`); None with more than two labels.
     clients_ : names of the clients.
     coef_, intercept_ : weights of a linear model, of shape (1, n_features) in the order of `get_feature_names_out`, and
         (1,), as in scikit-learn's LogisticRegression; one row a class for more than two. Positive favours
@@ -147,7 +155,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         runtime: Literal["auto"] | VirtualClock = "auto",
         warm_start: bool = False,
         verbose: bool = False,
+        threshold: Any = 0.5,
     ) -> None:
+        self.threshold = threshold
         self.solver = solver
         self.constraint = constraint
         self.model = model
@@ -225,7 +235,7 @@ class HorizontalClassifier(ScoresAcrossClients):
                 "model='resnet18' or a torch module"
             )
         classes, pos_label, codes = class_codes(inputs.labels, self.pos_label)
-        _, named = more_classes(inputs.labels, 0.5)
+        _, named = more_classes(inputs.labels, self.threshold)
         check_several(self._solver(model, two_classes=not named), "horizontal", len(named))
         job = self._job(model, named)
         protected = self.update_noise is not None
@@ -260,6 +270,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             run = train_together(together, clock=clock, folder=folder, on_round=progress.round)
         # Set fitted attributes last: a refused fit leaves those of an earlier fit unchanged.
         self.classes_, self.pos_label_ = classes, pos_label
+        self.cut_ = None if named else run_cut(run.terms.job)
         self._keep(run, inputs.X)
         self.clients_, self.encoder_ = pool.names, pool.encoder
         if self._audit_inputs is not None:
@@ -308,7 +319,10 @@ class HorizontalClassifier(ScoresAcrossClients):
     def _job(self, model: ModelKind, classes: tuple[Label, ...]) -> Job:
         _, options = named_solver("horizontal", self.solver)
         solver = self._solver(model, two_classes=not classes).name
+        threshold = as_threshold(self.threshold)
         return Job(
+            cut=fixed_cut(threshold),
+            rule=threshold if isinstance(threshold, Threshold) else None,
             solver=solver,
             constraints=tuple(as_list(self.constraint)),
             classes=classes,

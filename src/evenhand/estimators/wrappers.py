@@ -86,6 +86,10 @@ class SplitTableClassifier(LabelsFromScores, ClassifierMixin, BaseEstimator):  #
         """Return encoded features, each as ``party__feature``."""
         return self.classifier_.get_feature_names_out()
 
+    @property
+    def _own_cut(self) -> float:
+        return self._fitted()._own_cut
+
     def _fitted(self) -> VerticalClassifier:
         # An AttributeError, as in scikit-learn.
         if not hasattr(self, "classifier_"):

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.thresholds import Threshold
+from evenhand.constraints.thresholds import ANY_SHARE, Band, Threshold, as_band
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer, Outcome
@@ -45,9 +45,12 @@ BINNED = Schema(
 )
 COMMON_CUT = Schema(
     "common cut",
-    {"cut": Field("f8")},
+    {"cut": Field("f8"), "band": Field("f8", (2,))},
     direction=SERVER_TO_CLIENTS,
-    reveals="The score at which rows are selected, which the rule of the terms has chosen from the summed counts.",
+    reveals=(
+        "The score at which rows are selected, which the rule of the terms has chosen from the summed counts, and "
+        "bounds of the share of rows that is selected."
+    ),
 )
 VOCABULARY = Vocabulary(LOOK, BINNED, COMMON_CUT, title="After a training: choosing the cut across rows")
 
@@ -66,12 +69,12 @@ class CountingServer(HorizontalServer):
 
     Attributes
     ----------
-    cut
-        The chosen cut.
+    cut, band
+        The chosen cut, and bounds of the share of rows above it.
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"answers": Answers, "looks": int, "edges": Array, "cut": float}
+    state_fields: ClassVar = {"answers": Answers, "looks": int, "edges": Array, "cut": float, "band": Band}
 
     def __init__(self, clients: Sequence[str], rule: Threshold, model: bytes) -> None:
         super().__init__(SERVER, {})
@@ -80,7 +83,7 @@ class CountingServer(HorizontalServer):
         self.answers = Answers()
         self.looks = 0
         self.edges: Array = np.linspace(-LARGEST, LARGEST, EDGES)
-        self.cut = 0.0
+        self.cut, self.band = 0.0, ANY_SHARE
 
     @property
     def certificate(self) -> Certificate | None:
@@ -111,8 +114,10 @@ class CountingServer(HorizontalServer):
         if self.looks < LOOKS:
             self.edges = np.linspace(low, high, EDGES)
             return self._ask()
-        self.done = True
-        return COMMON_CUT.messages(SERVER, self.clients, cut=self.cut)
+        above = self.edges >= self.cut
+        share = float(counts[:, 1:][:, above].sum() / counts.sum())
+        self.band, self.done = self._rule.band(share, int(counts.sum())), True
+        return COMMON_CUT.messages(SERVER, self.clients, cut=self.cut, band=np.array(self.band))
 
 
 class CountingClient(HorizontalClient):
@@ -127,25 +132,25 @@ class CountingClient(HorizontalClient):
 
     Attributes
     ----------
-    cut
-        The cut that the server has chosen.
+    cut, band
+        The cut that the server has chosen, and bounds of the share of rows above it.
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"scores": Array, "cut": float, "looks": int}
+    state_fields: ClassVar = {"scores": Array, "cut": float, "band": Band, "looks": int}
 
     def __init__(self, rows: ClientRows, scores: Callable[[bytes], Array]) -> None:
         super().__init__(rows.name, {})
         self._labels, self._score = rows.labels, scores
         self.scores: Array = np.zeros(0)
         self.looks = 0
-        self.cut = 0.0
+        self.cut, self.band = 0.0, ANY_SHARE
 
     def handle(self, message: Message) -> Sends:
         if self.done:
             raise ProtocolError(f"{self.name} has the cut already; it takes no {message.kind!r}")
         if message.kind == COMMON_CUT.kind and self.looks == LOOKS:
-            self.cut, self.done = message.number("cut"), True
+            self.cut, self.band, self.done = message.number("cut"), as_band(message["band"]), True
             return ()
         if message.kind != LOOK.kind or not message.integer("round") == self.looks + 1 <= LOOKS:
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point: it counts scores {LOOKS} times")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from evenhand.arrays import Array, Integers
+from evenhand.constraints.thresholds import ANY_SHARE, Band, as_band
 from evenhand.errors import ProtocolError
 from evenhand.protocol.asking import Answers
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS, Coverage, Direction
@@ -55,12 +56,12 @@ LABELS = Schema(
 )
 CUT = Schema(
     "cut",
-    {"cut": Field("f8")},
+    {"cut": Field("f8"), "band": Field("f8", (2,))},
     direction=Direction("server", "active party"),
     reveals=(
         "The score at which rows are selected, which the rule of the terms has chosen from the labels and the scores "
-        "of earlier models, to parties that have the labels. Sent only where a rule chooses the cut before the last "
-        "training."
+        "of earlier models, and bounds of the share that is selected, to parties that have the labels. Sent only where "
+        "a rule chooses the cut before the last training."
     ),
 )
 VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, CUT, title="Before training: agreeing")
@@ -176,14 +177,14 @@ class CutServer(Role):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, active: Sequence[str], cut: float) -> None:
+    def __init__(self, active: Sequence[str], cut: float, band: Band) -> None:
         super().__init__(SERVER, {})
         self.active = tuple(active)
-        self._cut = cut
+        self._cut, self._band = cut, np.array(band)
         self.done = True
 
     def start(self) -> Sends:
-        return [CUT.message(SERVER, name, cut=self._cut) for name in self.active]
+        return [CUT.message(SERVER, name, cut=self._cut, band=self._band) for name in self.active]
 
     def handle(self, message: Message) -> Sends:
         raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
@@ -196,17 +197,20 @@ class CutParty(Follower):
     ----------
     cut
         The score above which a row is selected.
+    band
+        Bounds of the share of rows that is.
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"cut": float}
+    state_fields: ClassVar = {"cut": float, "band": Band}
 
     def __init__(self, name: str) -> None:
         super().__init__(name, {})
         self.cut = 0.0
+        self.band = ANY_SHARE
 
     def handle(self, message: Message) -> Sends:
         if message.kind != CUT.kind or self.done:
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
-        self.cut, self.done = message.number("cut"), True
+        self.cut, self.band, self.done = message.number("cut"), as_band(message["band"]), True
         return ()

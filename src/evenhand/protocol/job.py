@@ -16,7 +16,7 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint, Label
 from evenhand.constraints.losses import SOFTMAX, Loss
 from evenhand.constraints.responses import ResponseMechanism
-from evenhand.constraints.thresholds import Threshold, fixed_cut
+from evenhand.constraints.thresholds import ANY_SHARE, Band, Threshold, fixed_cut
 from evenhand.errors import InputError
 from evenhand.printing import is_number, is_whole, near
 
@@ -246,6 +246,8 @@ class Job:
         score for each. Empty for labels of ±1.
     rule
         The rule that chooses the cut, where it is not given as a number. A mapping works too.
+    band
+        Bounds of the share of rows above the cut: a search for the cut has found them.
     step
         Number of this training, or choice of a cut, in a run that has several. It changes the digest of the terms, so
         that no mask is used twice.
@@ -272,6 +274,7 @@ class Job:
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     classes: tuple[Label, ...] = ()
     rule: Threshold | None = None
+    band: Band = ANY_SHARE
     step: int = 0
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from evenhand.constraints.binding import inequalities
 from evenhand.constraints.kinds import KINDS
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.slices import Inequality, Slice
+from evenhand.constraints.thresholds import ANY_SHARE, Band, selected
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
@@ -76,22 +77,26 @@ class Terms:
     @cached_property
     def inequalities(self) -> tuple[Inequality, ...]:
         """The inequalities, in the order that numbers them."""
-        return inequalities(self.job.constraints, self.groups, self.job.cut)
+        return self._with_band(inequalities(self.job.constraints, self.groups, self.job.cut))
+
+    def _with_band(self, rows: tuple[Inequality, ...]) -> tuple[Inequality, ...]:
+        """Add the bound on the selected share, where a rule's cut is searched for: the last inequality."""
+        return (*rows, selected(self.job.band, self.job.cut)) if self.job.searches else rows
 
     @property
     def regulariser(self) -> float:
         """μ of this run."""
         return self.job.regulariser(self.n_rows)
 
-    def at_step(self, step: int, cut: float | None = None) -> Self:
+    def at_step(self, step: int, cut: float | None = None, band: Band = ANY_SHARE) -> Self:
         """Return the terms for a later training of the run, or for choosing a cut; the same at all participants.
 
         Parameters
         ----------
-        cut
-            The cut that the rule has chosen, for those that know it.
+        cut, band
+            The cut that the rule has chosen, and bounds of the share above it, for those that know them.
         """
-        known = {} if cut is None else {"cut": cut}
+        known = {} if cut is None else {"cut": cut, "band": band}
         return replace(self, job=self.job.resolved(step=step, **known))
 
     # -- on the wire
@@ -100,7 +105,7 @@ class Terms:
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
         apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental"}
-        apart |= {"cut", "class_weight", "rule", "step", "classes"}
+        apart |= {"cut", "class_weight", "rule", "band", "step", "classes"}
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked, rule = self.job.label_privacy, self.job.rule
         return {
@@ -298,8 +303,14 @@ class HorizontalTerms(Terms):
     def inequalities_at(self, name: str) -> tuple[Inequality, ...]:
         """Return the inequalities with the bounds of this client or of the server, without missing slices."""
         asked = self.scope.constraints_of(name, self.job.constraints)
-        rows = self.inequalities if asked == self.job.constraints else inequalities(asked, self.groups, self.job.cut)
+        rows = self.inequalities
+        if asked != self.job.constraints:
+            rows = self._with_band(inequalities(asked, self.groups, self.job.cut))
         return tuple(row for place, row in enumerate(rows) if place not in self.left_out.get(name, ()))
+
+    def _with_band(self, rows: tuple[Inequality, ...]) -> tuple[Inequality, ...]:
+        # The share is that of all clients' rows together.
+        return super()._with_band(rows) if self.scope.scope == "global" and not self.server_rows else rows
 
     @property
     def shared_inequalities(self) -> tuple[Inequality, ...]:

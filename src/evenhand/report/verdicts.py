@@ -14,7 +14,7 @@ not seen support it:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
@@ -144,7 +144,7 @@ def selects_few(result: Mapping[str, Any]) -> list[str]:
     rows, positives, selected = one["rows"], one["positives"], one["selected"]
     if cut.get("rule") == "rate":
         allowed = int((cut.get("asked") or 0.0) * rows)
-        return _against_capacity(selected, rows, allowed)
+        return _against_capacity(selected, rows, allowed, result.get("constraints", {}).get(part, ()))
     few, many = FEW * selected < positives, FEW * (rows - selected) < rows - positives
     if not (few or many):
         return []
@@ -162,16 +162,22 @@ def selects_few(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _against_capacity(selected: int, rows: int, allowed: int) -> list[str]:
-    """Remark on a capacity that is exceeded, or hardly used: training under a bound may move scores across the cut."""
-    if FEW * selected >= allowed and selected <= allowed + 3.0 * math.sqrt(allowed):
+def _against_capacity(selected: int, rows: int, allowed: int, bounded: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Remark on a capacity that is exceeded, or hardly used, beyond what chance does; with the bounds beside it."""
+    if abs(selected - allowed) <= max(1.0, 3.0 * math.sqrt(allowed)):
         return []
-    what = "more rows are selected than the capacity allows" if selected > allowed else "nearly nobody is selected"
-    return [
-        f"{what}: {selected:,} of {rows:,} rows, where it allows {allowed:,}. Rates are also equal where nobody or "
-        "everybody is selected, so training under a narrow bound may move scores across the cut; widen the bound, or "
-        "give the cut as a number"
-    ]
+    what = "more rows are selected than" if selected > allowed else "fewer rows are selected than"
+    gaps = "; ".join(
+        f"{one['row']} is {one['estimate']:.3f}, where {one['asked']:g} is asked"
+        for one in bounded
+        if one["estimate"] is not None
+    )
+    both = (
+        f" Beside it, {gaps}. Rates are also equal where nobody or everybody is selected: widen the bound"
+        if gaps
+        else ""
+    )
+    return [f"{what} the capacity allows: {selected:,} of {rows:,} rows, where it allows {allowed:,}.{both}"]
 
 
 def beyond_bounds(result: Mapping[str, Any]) -> list[str]:

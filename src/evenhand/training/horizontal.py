@@ -114,7 +114,11 @@ def train_as_server(terms: HorizontalTerms, own: HorizontalServerData) -> Steps[
         yield AgreeOnKeys(SERVER, terms)
     for _ in range(terms.job.searches):
         searched = yield HorizontalTraining(terms, SERVER, own, searching=True)
-        terms = yield from _choose_cut(terms, searched.outcome())
+        found = searched.outcome()
+        terms = yield from _choose_cut(terms, found)
+        if terms.job.model != "trees":
+            # From zero, all rows would be on one side of the cut.
+            own = replace(own, start=ModelStart(found.weights, found.statistics))
     server: HorizontalServer = yield HorizontalTraining(terms, SERVER, own)
     if terms.job.rule is not None and not terms.job.searches:
         terms = yield from _choose_cut(terms, server.outcome())
@@ -136,7 +140,7 @@ def _choose_cut(terms: HorizontalTerms, found: Outcome) -> Steps[HorizontalTerms
     assert terms.job.rule is not None
     counting = CountingServer(terms.names, terms.job.rule, model)
     yield solver_roles.counting_server(terms, counting)
-    return terms.at_step(terms.job.step + 1, counting.cut)
+    return terms.at_step(terms.job.step + 1, counting.cut, counting.band)
 
 
 def _receive_cut(terms: HorizontalTerms, own: ClientData) -> Steps[HorizontalTerms]:
@@ -144,7 +148,7 @@ def _receive_cut(terms: HorizontalTerms, own: ClientData) -> Steps[HorizontalTer
     terms = terms.at_step(terms.job.step + 1)
     counting = CountingClient(own.rows, lambda model: _scores(model, own.rows, terms))
     yield solver_roles.counting_client(terms, counting, _at_step(own, terms))
-    return terms.at_step(terms.job.step + 1, counting.cut)
+    return terms.at_step(terms.job.step + 1, counting.cut, counting.band)
 
 
 def _scores(model: bytes, rows: ClientRows, terms: HorizontalTerms) -> Array:

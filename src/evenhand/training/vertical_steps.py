@@ -134,7 +134,7 @@ def train_as_party(
         if name in terms.active:
             told = CutParty(name)
             yield told
-            terms = terms.at_step(terms.job.step, told.cut)
+            terms = terms.at_step(terms.job.step, told.cut, told.band)
     model: Scorer = yield VerticalTraining(terms, name, own)
     if truth is not None and terms.job.finishes:
         yield FinishParty(terms, model, truth)
@@ -156,8 +156,10 @@ def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey | None
         assert found is not None
         assert terms.job.rule is not None
         cut, unseen = terms.job.rule.choose(own.labels, found.scores), found
-        yield CutServer(terms.active, cut)
-        terms = terms.at_step(terms.job.step, cut)
+        share = float(np.average(found.scores > cut, weights=own.sample_weight))
+        band = terms.job.rule.band(share, terms.n_rows)
+        yield CutServer(terms.active, cut, band)
+        terms = terms.at_step(terms.job.step, cut, band)
     server: Server = yield VerticalTraining(terms, SERVER, own)
     if terms.job.finishes:
         yield FinishServer(terms, server.present().scores)
