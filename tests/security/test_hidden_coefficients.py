@@ -196,5 +196,5 @@ def test_a_party_without_columns_is_refused_by_name(level: str) -> None:
     parties[1] = replace(parties[1], matrix=np.zeros((120, 0)))
     job = make_job("subspace", protection=level, max_rounds=4, tol=0.0)
     held = Holdings.of(job, parties, PROBLEM.labels, PROBLEM.sensitive).with_keys()
-    with pytest.raises(DataError, match="p1 has no columns"):
+    with pytest.raises(DataError, match="p1: it has no columns"):
         held.roles()

@@ -26,7 +26,7 @@ from evenhand.constraints.kinds import (
     NeymanPearson,
 )
 from evenhand.constraints.losses import Logistic, Squared
-from evenhand.errors import InputError
+from evenhand.errors import DataError, InputError
 from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.job import Job
@@ -34,6 +34,7 @@ from evenhand.protocol.messages import Message
 from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.protected.guarding import LEAST_ROWS
 from evenhand.vertical.subspace import tiny_problem
 from evenhand.vertical.subspace.blocks import DirectionBlock, split_step
 from evenhand.vertical.subspace.party import Subspace, SubspaceParty
@@ -118,6 +119,11 @@ def test_sums_in_fixed_point_end_with_a_true_certificate_too(given: Any) -> None
     """Whatever the columns: what rounding has left too few digits of is not combined."""
     problem, blocks, constraint = given
     if len(blocks) < 3:
+        return
+    counts = [np.unique(problem.matrix[:, block], axis=0, return_counts=True)[1] for block in blocks[1:]]
+    if any(len(problem.labels) - one.max() < LEAST_ROWS for one in counts):
+        with pytest.raises(DataError, match="covers nothing"):
+            subspace(problem, constraint, blocks, max_rounds=15, protection="masked")
         return
     run = subspace(problem, constraint, blocks, max_rounds=15, protection="masked")
     rows = bind(constraint, problem.labels, problem.sensitive)

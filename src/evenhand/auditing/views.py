@@ -17,7 +17,6 @@ from evenhand.constraints.groups import groups_frame
 from evenhand.errors import InputError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
-from evenhand.models.preconditioner import make_preconditioner
 from evenhand.models.saved import joint_scores
 from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.protocol.messages import Message
@@ -30,7 +29,7 @@ from evenhand.vertical import messages as linear
 from evenhand.vertical.finishing import JOINT_SCORES
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected import messages as protected
-from evenhand.vertical.protected.sharing import LEAST_RIDGE
+from evenhand.vertical.protected.sharing import inverse_by_bands
 from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.trees import messages as trees
 from evenhand.vertical.vfb2 import messages as vfb2
@@ -345,7 +344,4 @@ class View:
 def one_step(terms: VerticalTerms, columns: Matrix, coefficients: Array) -> Array:
     """Return the matrix by which a passive party's first step follows from its gradient on shared weights."""
     matrix, bands = ProductGrid(terms.n_rows).on_grid(columns), terms.job.settings(Subspace).bands_asked(terms)
-    bound = terms.job.loss_function.curvature_bound / terms.n_rows
-    solver = make_preconditioner(matrix, bound, max(terms.regulariser, LEAST_RIDGE))
-    parts = np.array([solver.solve(one, None, bands) for one in np.eye(matrix.shape[1])])
-    return np.asarray(np.tensordot(coefficients[:bands], parts.transpose(1, 2, 0), axes=1))
+    return np.asarray(np.tensordot(coefficients[:bands], inverse_by_bands(terms, matrix, bands), axes=1))

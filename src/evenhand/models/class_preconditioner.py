@@ -13,7 +13,14 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from evenhand.arrays import Array, Matrix
-from evenhand.models.preconditioner import LARGEST_AGAIN, LARGEST_SPECTRUM, RIDGE, make_preconditioner, weighted_square
+from evenhand.models.preconditioner import (
+    LARGEST_AGAIN,
+    LARGEST_SPECTRUM,
+    RIDGE,
+    make_preconditioner,
+    middle,
+    weighted_square,
+)
 
 LARGEST_TOGETHER: Final = 1200
 """Largest number of columns times classes to solve together."""
@@ -61,7 +68,7 @@ class ClassPreconditioner:
         columns = gradients.shape[1]
         if not columns:
             return np.zeros((len(gradients), bands, 0))
-        dense, units = self._scaled(shares, columns)
+        dense, units, floor = self._scaled(shares, columns)
         scaled = units * gradients.ravel()
         found = np.zeros((bands, len(scaled)))
         if bands == 1 or len(scaled) > LARGEST_SPECTRUM:
@@ -69,12 +76,13 @@ class ClassPreconditioner:
             found[0] = cho_solve(factor, scaled, check_finite=False)
         else:
             values, vectors = eigh(dense, check_finite=False)
-            along, half = vectors.T @ scaled / np.maximum(values, 1e-13), len(values) // 2
+            along = vectors.T @ scaled / np.maximum(values, 1e-13)
+            half = middle(values - floor * (units**2 @ vectors**2))
             found[0], found[1] = vectors[:, :half] @ along[:half], vectors[:, half:] @ along[half:]
         return (found * units).reshape(bands, len(gradients), columns).transpose(1, 0, 2)
 
-    def _scaled(self, shares: Array, columns: int) -> tuple[Array, Array]:
-        """Return the matrix with a unit diagonal, and the units of its rows and columns."""
+    def _scaled(self, shares: Array, columns: int) -> tuple[Array, Array, float]:
+        """Return the matrix with a unit diagonal, the units of its rows and columns, and what was added before."""
         size = self._classes * columns
         dense = np.zeros((size, size))
         for first in range(self._classes):
@@ -85,12 +93,13 @@ class ClassPreconditioner:
                 both = self._square(shares[first] * shares[second] / self._n)
                 dense[here, there], dense[there, here] = -both, -both.T
         diagonal = np.diag_indices(size)
-        dense[diagonal] += max(self._regulariser, RIDGE * float(dense[diagonal].mean()), np.finfo(float).tiny)
+        floor = max(self._regulariser, RIDGE * float(dense[diagonal].mean()), np.finfo(float).tiny)
+        dense[diagonal] += floor
         units = 1.0 / np.sqrt(dense[diagonal])
         dense *= units * units[:, None]
         # Dependent columns make it semi-definite up to rounding; this keeps the factor real.
         dense[diagonal] += 1e-12
-        return dense, units
+        return dense, units, floor
 
 
 def _shares(slopes: Array) -> Array:

@@ -152,6 +152,8 @@ LARGEST_AGAIN = 1e9
 """Most multiplications to spend on a new factor in every round: about a tenth of a second."""
 LARGEST_SPECTRUM = 400
 """Largest matrix to split by its spectrum in every round: a few hundredths of a second."""
+LEAST_FILLED = 1e-9
+"""Least share of the largest curvature that the columns have along an eigenvector, if they are not dependent."""
 RIDGE = 1e-10
 """Share of the mean diagonal added where μ is too small to make a singular block definite."""
 
@@ -166,7 +168,7 @@ class Preconditioner(Protocol):
         """(bands, m): (Xᵀ diag(w) X + μI)⁻¹ g, or the like with the bound in place of w, which None is.
 
         With two bands, its parts in the lower and in the upper half of the spectrum; where that is too dear, or there
-        is no factor, the second is zero.
+        is no factor, its parts in the first and in the second half of the columns.
         """
 
     def inverse(self, weights: Array | None) -> Callable[[Array], Array]:
@@ -246,7 +248,7 @@ class _Factored:
         dense, units = self._scaled(weights) if weights is not None and anew else self._bounded
         values, vectors = eigh(dense) if anew else self._spectrum
         along = vectors.T @ (units * gradient) / np.maximum(values, 1e-13)
-        half = len(values) // 2
+        half = middle(values - self._floor * (units**2 @ vectors**2))
         return np.stack([vectors[:, :half] @ along[:half], vectors[:, half:] @ along[half:]]) * units
 
 
@@ -329,6 +331,24 @@ class _Iterated:
         return _banded(self.inverse(weights)(gradient), bands)
 
 
+def middle(curvatures: Array) -> int:
+    """Return where the spectrum is cut in two: in the middle, but with some of the columns' curvature in both halves.
+
+    Parameters
+    ----------
+    curvatures
+        The columns' curvature along each eigenvector, without the regulariser; dependent columns have zeros.
+    """
+    filled = np.flatnonzero(curvatures > LEAST_FILLED * float(curvatures.max(initial=0.0)))
+    half = len(curvatures) // 2
+    return int(np.clip(half, filled[0] + 1, filled[-1])) if len(filled) > 1 else half
+
+
 def _banded(solution: Array, bands: int) -> Array:
-    """Put the solution in the first band, and zeros in the others."""
-    return np.concatenate([solution[None], np.zeros((bands - 1, len(solution)))])
+    """Return the solution in one band, or its parts in the first and in the second half of the columns."""
+    if bands == 1:
+        return solution[None]
+    found = np.zeros((2, len(solution)))
+    half = len(solution) // 2
+    found[0, :half], found[1, half:] = solution[:half], solution[half:]
+    return found

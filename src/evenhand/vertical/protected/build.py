@@ -20,7 +20,7 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.dealing import DealtParty, DealtServer
 from evenhand.vertical.protected.dealt_scores import DealtScoreParty, DealtScoreServer, ScoreDealer
-from evenhand.vertical.protected.guarding import check_columns
+from evenhand.vertical.protected.guarding import check_columns, check_covers
 from evenhand.vertical.protected.layer import Layer
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
 from evenhand.vertical.protected.messages import CLOSING, SCORE_CIPHERTEXTS, SCORE_SHARES, SCORE_TRIPLES
@@ -53,6 +53,8 @@ def protected_party(terms: VerticalTerms, name: str, own: PartyData, solver: Sol
     """Return a party's role in its layers. On shared weights, its columns are rounded to the grid of the products."""
     session = _session_of(name, own.session)
     inner: Role
+    if name in terms.passive and len(terms.passive) > 1:
+        check_covers(name, own.matrix)
     if name not in terms.passive or not terms.hides_nu:
         inner = solver.participant(terms, name, own)
     else:

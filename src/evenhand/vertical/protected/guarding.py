@@ -1,9 +1,12 @@
-"""Refuse columns that no protection can hide, because their gradient reveals single rows.
+"""Refuse columns that no protection can hide, and columns that hide nothing in a sum.
 
 A passive party that receives only X_kᵀν learns as many numbers as it has columns, about all rows. That hides single
 rows only if every column involves many of them. A column that belongs to one row gives this row's ν, and with it its
 label. So does a combination of columns that belongs to one row (leverage 1). A batch with no more rows than columns
 gives all of them.
+
+A party that adds the same number to the sum for all rows, or for all but a few, leaves the sum to the other parties:
+the server reads theirs, up to a constant.
 """
 
 from __future__ import annotations
@@ -47,6 +50,33 @@ def check_columns(name: str, matrix: Matrix) -> None:
             f"{name}: row {int(np.argmax(worst))} has leverage {worst.max():.2f}: its label would follow from the "
             "gradients. Merge rare categories, or clip extreme values in that row"
         )
+
+
+def check_covers(name: str, matrix: Matrix) -> None:
+    """Refuse columns that are the same in all rows, or in all but a few: sums would show the other parties' columns."""
+    differ = _differing(matrix)
+    if differ >= LEAST_ROWS:
+        return
+    said = f"its columns differ in {differ} of {matrix.shape[0]} rows only" if differ else "all its rows are equal"
+    if not matrix.shape[1]:
+        said = "it has no columns"
+    raise DataError(
+        f"{name}: {said}. What it adds to the masked sums covers nothing in the other rows, so the server "
+        "would read there what the other parties add. Leave the party out, merge rare categories until "
+        f"{LEAST_ROWS} rows differ, or choose protection 'none' and accept that the server reads every party"
+    )
+
+
+def _differing(matrix: Matrix) -> int:
+    """Return the number of rows that differ from the most frequent one."""
+    rows, columns = matrix.shape
+    if not rows or not columns:
+        return 0
+    along = matrix @ np.random.default_rng(columns).standard_normal(columns)
+    # Products of equal rows may differ in the last bits.
+    digits = along / max(float(np.abs(along).max()), float(np.finfo(float).tiny))
+    counts = np.unique(np.round(digits, 9), return_counts=True)[1]
+    return rows - int(counts.max())
 
 
 def leverages(matrix: Matrix) -> Array:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.errors import DataError, ProtocolError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
@@ -46,6 +46,7 @@ from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, SCORES
 from evenhand.vertical.problem import Party, PartyData, own_model
 from evenhand.vertical.protected.messages import SHARED_DIRECTION, WEIGHT_SHARE
 from evenhand.vertical.protected.trail import START
+from evenhand.vertical.subspace.bands import filling
 from evenhand.vertical.subspace.party import Subspace
 
 MOST_COLUMNS: Final = 1024
@@ -88,6 +89,20 @@ class Ask:
 def crossed(new: tuple[Words, Words], every: tuple[Words, Words]) -> Words:
     """Return x·yᵀ + y·xᵀ for new vectors (x, y) with all vectors."""
     return np.matmul(new[0], every[1].T) + np.matmul(new[1], every[0].T)
+
+
+def inverse_by_bands(terms: VerticalTerms, matrix: Matrix, bands: int) -> Array:
+    """(bands, m, m): H⁻¹ of a party's columns with the bound on the curvature, in parts that are all filled."""
+    bound = terms.job.loss_function.curvature_bound / terms.n_rows
+    solver = make_preconditioner(matrix, bound, max(terms.regulariser, LEAST_RIDGE))
+    units = np.eye(matrix.shape[1])
+    parts = np.array([solver.solve(one, None, bands) for one in units]).transpose(1, 2, 0)
+    if bands == 1:
+        return parts
+    # The party does not see its slope; a random one takes its place.
+    slope = np.random.default_rng(len(units)).standard_normal(len(units))
+    combined = filling(np.array([matrix @ (part @ slope) for part in parts]), 0)
+    return parts if combined is None else np.tensordot(combined, parts, axes=1)
 
 
 class SharedParty(Party):
@@ -143,11 +158,7 @@ class SharedParty(Party):
 
     def _inverse(self, bands: int) -> Array:
         """(bands · m, m): H⁻¹ with the bound on the curvature, by bands of its spectrum."""
-        bound = self.terms.job.loss_function.curvature_bound / self.terms.n_rows
-        ridge = max(self.model.regulariser, LEAST_RIDGE)
-        solver = make_preconditioner(self.model.matrix, bound, ridge)
-        found = np.array([solver.solve(one, None, bands) for one in np.eye(self.columns)])
-        return found.transpose(1, 2, 0).reshape(bands * self.columns, self.columns)
+        return inverse_by_bands(self.terms, self.model.matrix, bands).reshape(-1, self.columns)
 
     def start(self) -> Sends:
         if not self.terms.warm:

@@ -30,6 +30,7 @@ from evenhand.vertical.messages import (
     SIGNS,
 )
 from evenhand.vertical.problem import GradientParty, PartyData, check_told
+from evenhand.vertical.subspace.bands import filling
 from evenhand.vertical.subspace.blocks import split_step
 from evenhand.vertical.subspace.signs import BANDS, REACHES, SignBounds, classes_of, least_gradient
 
@@ -204,6 +205,7 @@ class SubspaceParty(GradientParty):
         self.directions, gain = self._directions(gradient.reshape(outputs, -1)[:, :columns], message)
         scores = np.ascontiguousarray((self.model.matrix @ self.directions.reshape(-1, columns).T).T)
         if self.most_score is not None:
+            scores = self._fill(scores)
             # The length of a direction is free, so one that is too large to be masked is shortened.
             largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
             if largest > self.most_score:
@@ -230,6 +232,17 @@ class SubspaceParty(GradientParty):
         steps = bases[0, self.bands : self.bands + len(self.steps)]
         reach = classes_of(*self.bounds.reach(self.directions[0], steps, weights[0]), bases.shape[1])
         return [REACH.message(self.name, SERVER, round=self.round, reach=reach), direction]
+
+    def _fill(self, scores: Array) -> Array:
+        """Fill the parts of directions that are next to zero, which would leave other parties' parts uncovered."""
+        if self.bands == 1:
+            return scores
+        filled = scores.reshape(len(self.directions), self.bands, -1)
+        for output, own in enumerate(filled):
+            combined = filling(own, self.round)
+            if combined is not None:
+                self.directions[output], filled[output] = combined @ self.directions[output], combined @ own
+        return filled.reshape(scores.shape)
 
     @property
     def _known(self) -> list[list[Array]]:
