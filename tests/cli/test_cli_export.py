@@ -112,6 +112,38 @@ def test_scores_of_parties(way: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.sum([part["score"] for part in parts], axis=0), wanted, rtol=1e-9, atol=1e-9)
 
 
+def columns_of(model: bytes, table: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Outputs with all their columns."""
+    session = onnxruntime.InferenceSession(model)
+    names = [one.name for one in session.get_outputs()]
+    return dict(zip(names, session.run(None, inputs(table, session)), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::evenhand.errors.EvenhandWarning")
+@pytest.mark.parametrize("names", [["C", "A", "B"], [10, 7, 20]], ids=["text", "numbers"])
+def test_scores_of_several_classes(names: list[Any], tmp_path: Path) -> None:
+    job = SmallJob(tmp_path / "columns", rows=200)
+    job.frames["bank"]["outcome"] = np.random.default_rng(0).choice(names, 200)
+    job.content["job"] = {"max_rounds": 3, "test_fraction": 0.0}
+    job.party("bank")["label"] = {"column": "outcome", "classes": names}
+    run = job.run().folder
+    model, tables = load_run(run.path), {name: one.iloc[:NEW] for name, one in job.frames.items()}
+    found = columns_of(export_onnx(run), pd.concat(list(tables.values()), axis=1))
+    np.testing.assert_allclose(found["score"], model.decision_function(tables), atol=1e-9)
+    np.testing.assert_allclose(found["probability"], model.predict_proba(tables), atol=1e-9)
+    assert found["label"][:, 0].tolist() == model.predict(tables).tolist()
+    parts = [columns_of(export_onnx(run, name), one)["score"] for name, one in tables.items()]
+    np.testing.assert_allclose(np.sum(parts, axis=0), found["score"], atol=1e-9)
+    hospitals = HospitalJob(tmp_path / "rows")
+    for frame in hospitals.frames.values():
+        frame["outcome"] = np.random.default_rng(1).choice(names, len(frame))
+    hospitals.content["data"]["label"] = {"column": "outcome", "classes": names}
+    hospitals.content["job"] = {"split": "horizontal", "max_rounds": 5}
+    run, table = hospitals.run().folder, hospitals.frames["lyon"]
+    found = columns_of(export_onnx(run), table)
+    np.testing.assert_allclose(found["probability"], load_run(run.path).predict_proba(table), atol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore::evenhand.errors.EvenhandWarning")
 @pytest.mark.parametrize("settings", [{}, {"model": "trees"}], ids=["linear", "trees"])
 def test_scores_of_clients(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 
 from evenhand.errors import DataError
-from evenhand.jobs.schema import LabelSection
+from evenhand.jobs.label_keys import LabelSection
 from evenhand.jobs.tables import Labels, label_column, two_labels
 
 
 def found(*columns: list[Any], positive: Any = None) -> Labels:
     given = {} if positive is None else {"positive": positive}
-    return two_labels([pd.Series(values) for values in columns], LabelSection(column="y", **given))
+    owners = {f"client {place}": pd.Series(values) for place, values in enumerate(columns)}
+    return two_labels(owners, LabelSection(column="y", **given))
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,9 @@ def test_labels_are_the_tables_own_values(columns: list[Any], positive: Any, exp
     ("columns", "positive", "told"),
     [
         ([["no", "no"]], None, r"has 1 different values \('no'\), but needs exactly two"),
-        ([[1, 2], [3]], None, "has 3 different values"),
+        ([[1, 2], [3, 1]], None, "has 3 different values.*only client 0 has 2; to train more classes, list them"),
         ([["no", 1]], None, "values of different types"),
+        ([["no", "yes"], ["no", 1]], None, "values of different types.*; only client 0 has 'yes'"),
         ([["no", "yes"]], "maybe", "positive is 'maybe', the values are 'no' and 'yes'"),
         ([["true", "false"]], True, "positive is True, the values are 'false' and 'true'"),
         ([pd.to_datetime(["2020-01-01", "2021-01-01"]).tolist()], None, "holds Timestamp values; labels are text"),

@@ -142,7 +142,7 @@ def test_names_are_text_whatever_they_hold(runs: dict[str, Path]) -> None:
     record = RunRecord.read(runs["fair"])
     nasty = "<script>alert(1)</script>\x1b]0;x\"'&"
     traffic = record.traffic.replace({"shop": nasty})
-    weights = {nasty: pd.Series([1.0, -2.0], index=[nasty, "b"])}
+    weights = {nasty: pd.DataFrame({"weight": [1.0, -2.0]}, index=[nasty, "b"])}
     groups = {part: [{**one, "group": nasty} for one in found] for part, found in record.result["groups"].items()}
     changed = replace(record, name=nasty, traffic=traffic, weights=weights, result={**record.result, "groups": groups})
     page = make_page([changed, record])
@@ -166,7 +166,8 @@ def test_a_thousand_rounds_of_fifty_parties_make_a_small_page(runs: dict[str, Pa
         for kind in kinds
     ]
     traffic = pd.DataFrame(links, columns=list(record.traffic.columns))
-    weights = {f"p{place}": pd.Series(rng.normal(size=200), index=[f"x{k}" for k in range(200)]) for place in range(50)}
+    index = [f"x{k}" for k in range(200)]
+    weights = {f"p{place}": pd.DataFrame({"weight": rng.normal(size=200)}, index=index) for place in range(50)}
     page = make_page([replace(record, history=history, traffic=traffic, weights=weights)])
     assert len(page.encode()) < 5e6
     assert "34 more constraints" in page

@@ -112,12 +112,12 @@ def with_many_groups(record: RunRecord) -> RunRecord:
     }
     values, ends = (-1234567.0, 1.23e-7, 2345678.0, 34567890.0, 456789012.0), tuple((k * 0.1, -0.3) for k in range(4))
     curve = Shape(values, ends, (0.001, 0.9, 0.05, 0.049), -2.0)
-    curves = {"bank": {"a column with a rather long name": curve, "b": curve._replace(missing=None)}}
+    curves = {"bank": {"a column with a rather long name": (curve,), "b": (curve._replace(missing=None),)}}
     history = record.history.assign(objective=np.linspace(1e-7, 3e-7, len(record.history)))
     traffic = pd.concat([record.traffic.replace({"shop": f"{'a shop with a name ' * 3}{k}"}) for k in range(5)])
     weights = {
-        "bank": pd.Series([1e-5, -123456.7], index=["a column with a very long name " * 3, "b" * 90]),
-        "shop": pd.Series([2.0], index=["x"]),
+        "bank": pd.DataFrame({"weight": [1e-5, -123456.7]}, index=["a column with a very long name " * 3, "b" * 90]),
+        "shop": pd.DataFrame({"weight": [2.0]}, index=["x"]),
     }
     return replace(
         record,

@@ -25,7 +25,7 @@ def test_shapes_are_what_the_party_s_model_adds(tmp_path: Path) -> None:
     small.frames["bank"].loc[gone, "age"] = np.nan
     finished = small.run()
     record = RunRecord.read(finished.folder.path)
-    shape = record.shapes["bank"]["age"]
+    shape = record.shapes["bank"]["age"][0]
     model, encoder = finished.run.models["bank"], small_encoder(finished.folder.path)
     frame = pd.DataFrame(
         {name: small.frames["bank"][name].iloc[:1].repeat(6).to_numpy() for name in encoder.columns_in}
@@ -38,14 +38,14 @@ def test_shapes_are_what_the_party_s_model_adds(tmp_path: Path) -> None:
     known = small.frames["bank"]["age"].dropna()
     below = (known < shape.values[1]).mean() + (known == shape.values[1]).mean() / 2
     assert shape.shares[0] == pytest.approx(below, abs=1e-9)
-    bins = record.shapes["shop"]["spent"]
+    bins = record.shapes["shop"]["spent"][0]
     assert all(low == high for low, high in bins.ends)
     page = make_page([record])
     part = page[page.index(">Curves</h3>") : page.index(">Feature weights</h3>")]
     assert "<figcaption>age</figcaption>" in part
     assert "age missing" in part
     assert len(re.findall('class="rows"', part)) == sum(
-        len(one.ends) for owner in record.shapes.values() for one in owner.values()
+        len(one.ends) for owner in record.shapes.values() for (one,) in owner.values()
     )
 
 
@@ -64,7 +64,7 @@ def test_a_run_without_curves_has_no_such_section(tmp_path: Path) -> None:
 def test_only_the_largest_curves_are_drawn_and_all_are_in_the_table(tmp_path: Path) -> None:
     small = SmallJob(tmp_path)
     record = RunRecord.read(small.run().folder.path)
-    many = {f"c{k}": Shape((0.0, 1.0), ((0.0, float(k)),), (1.0,), None) for k in range(30)}
+    many = {f"c{k}": (Shape((0.0, 1.0), ((0.0, float(k)),), (1.0,), None),) for k in range(30)}
     page = make_page([replace(record, shapes={"bank": many})])
     drawn = re.findall("<figcaption>(c[0-9]+)</figcaption>", page)
     assert drawn == [f"c{k}" for k in range(29, 17, -1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from evenhand.training.run import one_blas_thread
 PARTIES = ("bank", "shop", "phone")
 
 
-def trained(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
-    """A federation that has finished a run; each side's folder is under runs/."""
+def trained(
+    tmp_path: Path, job: dict[str, Any], change: Callable[[dict[str, Path]], None] = lambda _: None
+) -> dict[str, Path]:
+    """A federation that has finished a run, on files that `change` may change; each side's folder is under runs/."""
     paths = write_shops(tmp_path, job)
+    change(paths)
     content = read_federation_job(paths["job"])
     assert isinstance(content, FederationJob)
     shares: dict[str, WeightShare] = {}

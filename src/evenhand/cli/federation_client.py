@@ -62,7 +62,7 @@ def run_submitted(
 
 def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
     """Return scores of a finished federated run for the ids in a file; ids that some party lacks are left out."""
-    import pandas as pd
+    import numpy as np
 
     from evenhand.data.tables.readers import TableSource, read_table
     from evenhand.jobs.quality import scored
@@ -83,11 +83,11 @@ def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
         job_id = send(admin, "predict", {"question": question}, parties)
         wait_for_end(admin, job_id, lambda _: None)
         told = outcome(admin, job_id)["result"]
-    scores = pd.Series(told["scores"], index=index, dtype=float)
-    if missing := int(scores.isna().sum()):
-        remark(f"{missing:,} of {len(scores):,} ids are left out, because not every party has them")
-    known = scores.dropna()
-    return scored(known.to_numpy(), told, known.index)
+    there = np.array([one is not None for one in told["scores"]], dtype=bool)
+    if missing := int((~there).sum()):
+        remark(f"{missing:,} of {len(there):,} ids are left out, because not every party has them")
+    scores = np.array([one for one in told["scores"] if one is not None], dtype=np.float64)
+    return scored(scores, told, index[there])
 
 
 def start(

@@ -27,7 +27,7 @@ from evenhand.jobs.new_rows import party_encoder, party_model, read_model
 from evenhand.jobs.tables import NumericTargets
 from evenhand.models.base import Scorer
 from evenhand.models.binned_trees import BinnedTrees
-from evenhand.models.saved import joint_scores
+from evenhand.models.saved import joint_scores, linear_parts
 from evenhand.printing import listed
 from evenhand.runtime.folder import RunFolder
 
@@ -89,7 +89,7 @@ class SavedModel(LabelsFromScores):
         tables, _, _ = align_rows({name: tables[name] for name in self._models}, None, None)
         return joint_scores(
             self._models, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}
-        )
+        ).T
 
 
 def load_run(folder: str | Path) -> SavedModel:
@@ -192,8 +192,6 @@ def merged_pipeline(run: Path | str) -> Pipeline:
     if "loss" in folder.labels:
         raise InputError(f"{folder.path} predicts numbers, and a merged pipeline is a classifier; use load_run")
     labels, kinds, states, encoders = folder.labels, set(), {}, {}
-    if labels.keys() != {"negative", "positive"}:
-        raise InputError(f"{run} has a model of {len(labels['classes'])} classes; models of two classes are merged")
     for owner, read in folder.owners.items():
         kinds.add(read("weights").get("model"))
         states[owner] = read("encoder")
@@ -205,7 +203,9 @@ def merged_pipeline(run: Path | str) -> Pipeline:
     given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})
     slope, shift = float(given["slope"]), float(given["intercept"])
     decide: BaseEstimator
-    if kinds == {"linear"}:
+    if kinds == {"linear"} and "classes" in labels:
+        decide = _joint_multinomial(folder)
+    elif kinds == {"linear"}:
         decide = _joint_regression(folder, encoders, slope, shift)
     elif kinds == {"trees"}:
         names = [labels["negative"], labels["positive"]]
@@ -226,15 +226,26 @@ def _trees(folder: RunFolder, encoders: Mapping[str, PartyEncoder]) -> dict[str,
     return {owner: (party_model(folder, owner, one), one.width_out) for owner, one in encoders.items()}
 
 
+def _joint_multinomial(folder: RunFolder) -> LogisticRegression:
+    """Return the linear models of all owners as one multinomial regression, with the classes sorted."""
+    parts = [linear_parts(read("weights")) for read in folder.owners.values()]
+    classes = np.array(folder.labels["classes"])
+    order = np.argsort(classes)
+    model = LogisticRegression()
+    model.classes_ = classes[order]
+    model.coef_ = np.concatenate([slopes for slopes, _ in parts], axis=1)[order]
+    model.intercept_ = np.sum([intercepts for _, intercepts in parts], axis=0)[order]
+    model.n_features_in_ = model.coef_.shape[1]
+    return model
+
+
 def _joint_regression(
     folder: RunFolder, encoders: Mapping[str, PartyEncoder], slope: float, shift: float
 ) -> LogisticRegression | FixedThresholdClassifier:
     """Return the linear models of all owners as one logistic regression, with recalibrated probabilities."""
-    labels, weights, intercept = folder.labels, [], 0.0
-    for owner, encoder in encoders.items():
-        own = np.asarray(folder.owners[owner]("weights")["weights"], dtype=np.float64)
-        weights.append(own[: encoder.width_out])
-        intercept += float(own[encoder.width_out :].sum())
+    labels = folder.labels
+    parts = [linear_parts(folder.owners[owner]("weights")) for owner in encoders]
+    weights, intercept = [slopes[0] for slopes, _ in parts], float(sum(own.sum() for _, own in parts))
     model = LogisticRegression()
     # Sort labels as scikit-learn does; if the positive one comes first, scores change sign.
     classes = np.array([labels["negative"], labels["positive"]])

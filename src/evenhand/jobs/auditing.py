@@ -76,6 +76,11 @@ def audit_run(
             f"{folder.path} predicts numbers, and the attacks of the audit guess classes; evenhand audit --plan JOB "
             "says what each message discloses"
         )
+    if "classes" in folder.labels and folder.split != "horizontal":
+        raise InputError(
+            f"{folder.path} has {len(folder.labels['classes'])} classes, and across columns the attacks of the audit "
+            "are for two; evenhand audit --plan JOB says what each message discloses"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if folder.split == "horizontal":
@@ -209,7 +214,10 @@ class _MadeUpRows:
         return np.zeros(REHEARSED_ROWS, dtype=bool)
 
     def labels(self, _: SentIds | None = None) -> HeldLabels:
-        truth = LabelledRows(_made_up(REHEARSED_ROWS, 0, self._job)[1], _groups(REHEARSED_ROWS, self._sensitive))
+        classes = len(self._job.classes) or None
+        truth = LabelledRows(
+            _made_up(REHEARSED_ROWS, 0, self._job, classes)[1], _groups(REHEARSED_ROWS, self._sensitive)
+        )
         return HeldLabels(truth, AnswerKey.from_seed(0))
 
     def columns(self) -> EncodedColumns:

@@ -27,7 +27,7 @@ from evenhand.jobs.horizontal.runs import HorizontalTables, check_epsilon, open_
 from evenhand.jobs.parsing import problems_of
 from evenhand.jobs.proposals import proposals
 from evenhand.jobs.quality import QualityRows, check_measurable
-from evenhand.jobs.tables import Classes, NumericTargets, common_labels, hold_out, label_column, naming, tell
+from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, hold_out, label_column, naming, tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
 from evenhand.jobs.vertical.rows import held_labels, open_party
 from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
@@ -184,7 +184,7 @@ def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
     if rows.encoder is not None:
         features = rows.pooled({name: one.features for name, one in rows.clients.items()})
         columns = _columns("all clients", rows.encoder, features[train])
-    if isinstance(rows.labels, (Classes, NumericTargets)):
+    if isinstance(rows.labels, NumericTargets):
         return Checkup(problems, found, columns)
     labelled = rows.labelled()["train"]
     groups = _groups(labelled, np.ones(labelled.n_rows, dtype=bool))
@@ -204,20 +204,23 @@ def _sum(matrix: Any, place: int | None) -> int:
     return 0 if place is None else int(matrix[:, [place]].sum())
 
 
-def _names(labels: Any) -> tuple[str, str]:
+def _names(labels: Labels | Classes) -> tuple[str, ...]:
+    if isinstance(labels, Classes):
+        return tuple(map(str, labels.classes))
     return str(labels.positive), str(labels.negative)
 
 
 def _groups(rows: QualityRows, train: Any) -> list[GroupFound]:
     if rows.groups is None:
         return []
-    frame, signs = groups_frame(rows.groups, rows.n_rows)[train], rows.labels[train]
+    frame, labels = groups_frame(rows.groups, rows.n_rows)[train], rows.labels[train]
+    wanted = range(len(rows.names.classes)) if isinstance(rows.names, Classes) else (1, -1)
     found = []
     for attribute in frame.columns:
         for group in sorted(frame[attribute].unique(), key=str):
             inside = (frame[attribute] == group).to_numpy()
-            positive = int((signs[inside] > 0).sum())
-            found.append(GroupFound(str(attribute), str(group), positive, int(inside.sum()) - positive))
+            counts = tuple(int((labels[inside] == one).sum()) for one in wanted)
+            found.append(GroupFound(str(attribute), str(group), counts))
     return found
 
 
@@ -255,7 +258,7 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
 
 
 def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) -> Checkup:
-    sizes, labels = {}, []
+    sizes, labels = {}, dict[str, pd.Series]()
     for client in job.client:
         owner = f"client {client.name!r}"
         frame = problems.of(lambda client=client, owner=owner: open_frame(client, job.data, base, owner))  # type: ignore[misc]
@@ -263,7 +266,7 @@ def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) ->
             continue
         sizes[client.name] = len(frame)
         with problems.noted(), naming(owner):
-            labels.append(label_column(frame, job.data.label, list(map(str, frame.columns))))
+            labels[owner] = label_column(frame, job.data.label, list(map(str, frame.columns)))
         with problems.noted(), naming(owner):
             if job.has_images:
                 client_pictures(client, frame, job, base)

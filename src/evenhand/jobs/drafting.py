@@ -15,8 +15,8 @@ from evenhand.data.tables.numerals import guessed_numbers
 from evenhand.data.tables.raw import is_text
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
 from evenhand.errors import InputError
+from evenhand.jobs.label_keys import LabelSection
 from evenhand.jobs.proposals import Proposal, proposals
-from evenhand.jobs.schema import LabelSection
 from evenhand.jobs.tables import two_labels
 from evenhand.printing import listed, quoted
 
@@ -145,9 +145,9 @@ def draft_job(
     ids = _same_id(tables, named) if split == "horizontal" else _ids(tables, named)
     holder, label = _label(tables, ids, label)
     frame = next(table.frame for table in tables if table.name == holder)
-    frames = [one.frame for one in tables] if split == "horizontal" else [frame]
+    frames = {one.name: one.frame for one in tables} if split == "horizontal" else {holder: frame}
     section = LabelSection(column=label)
-    values = [_known_labels(one, label) for one in frames]
+    values = {f"table {name!r}": _known_labels(one, label) for name, one in frames.items()}
     negative, positive_ = two_labels(values, section)
     if positive is not None:
         if positive not in (str(negative), str(positive_)):
@@ -167,7 +167,7 @@ def draft_job(
         common = len(set.intersection(*(id_texts(one.frame[ids[one.name]]) for one in tables)))
         if len(tables) > 1 and common == 0:
             raise InputError(_nothing_common(tables, ids))
-    share = float(np.mean(np.concatenate([(one == positive_).to_numpy() for one in values])))
+    share = float(np.mean(np.concatenate([(one == positive_).to_numpy() for one in values.values()])))
     said = frozenset(name for name, is_given in given.items() if is_given)
     return Draft(split, tables, ids, holder, label, positive_, groups, common, share, given=said)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
@@ -21,7 +22,7 @@ from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, pars
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
 from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.quality import QualityRows, quality, scored
-from evenhand.jobs.tables import Classes, NumericTargets, hold_out, labels_of, naming, not_used
+from evenhand.jobs.tables import Classes, Labels, NumericTargets, hold_out, labels_of, naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.runs import align_parties
 from evenhand.models.base import Scorer
@@ -70,9 +71,7 @@ def measured(
     elif strange := known[label][~known[label].isin(list(said))].unique().tolist():
         return None, [f"{label!r} has values that the model does not know, such as {strange[0]!r}: nothing is measured"]
     known = known.set_axis(known.index.map(str))
-    # With three classes or more, only the predicted class counts.
-    column = names.signs(scored["prediction"]) if isinstance(names, Classes) else scored["score"].to_numpy()
-    scores = pd.Series(column, scored.index)
+    scores = _scores_of(scored, names)
     there = scores.set_axis(scores.index.map(str))
     there = there[there.index.isin(known.index)]
     known = known.loc[there.index]
@@ -84,6 +83,14 @@ def measured(
         return None, [f"the tables have labels, but nothing is measured: {error}"]
     what = "a label" if groups.shape[1] == 0 else "a label and all groups"
     return found, [] if len(there) == len(scores) else [f"{len(there):,} of {len(scores):,} rows scored have {what}"]
+
+
+def _scores_of(scored: pd.DataFrame, names: Labels | Classes | NumericTargets) -> pd.Series | pd.DataFrame:
+    """Return the score of each row, or of three classes and more the logarithm of each probability."""
+    if not isinstance(names, Classes):
+        return scored["score"]
+    chances = scored[[f"probability {name}" for name in names.classes]]
+    return chances.clip(lower=np.finfo(float).tiny).apply(np.log)
 
 
 def file_in_place(source: TableSource, table: Path | None) -> TableSource:
@@ -134,7 +141,7 @@ def score_new_parties(
             matrices[name] = found[name].transform(encoders[name])
             models[name] = party_model(folder, name, encoders[name])
     try:
-        scores = joint_scores(models, matrices)
+        scores = joint_scores(models, matrices).T
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
     table = scored(scores, folder.result, ids)

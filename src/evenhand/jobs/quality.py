@@ -13,16 +13,19 @@ from scipy.special import expit, softmax
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.losses import SOFTMAX
 from evenhand.constraints.proving import Proof, rate_variance
 from evenhand.constraints.thresholds import Cut, Threshold, fixed_cut
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.folder import JobFile
 from evenhand.jobs.tables import FEWEST_ROWS, Classes, Labels, NumericTargets, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
+from evenhand.metrics.classes import class_metrics, group_confusions
 from evenhand.metrics.deviance import deviance_explained
 from evenhand.metrics.gaps import read_attributes
+from evenhand.metrics.held import held_constraints
 from evenhand.metrics.performance import fit_platt, performance
-from evenhand.metrics.regression import Z, by_decile, by_group, held_constraints, regression_metrics
+from evenhand.metrics.regression import Z, by_decile, by_group, regression_metrics
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import plain
@@ -233,6 +236,7 @@ def quality(
         "constraints": {name: _held(constraints, rows, scores[name], cut) for name, rows in parts.items()},
         "groups": {name: _counts(rows, scores[name], cut) for name, rows in parts.items()},
         "performance": {name: _performance(rows, scores[name], cut) for name, rows in parts.items()},
+        **_by_class(parts, scores),
     }
 
 
@@ -275,6 +279,16 @@ def _of_numbers(
     return found
 
 
+def _by_class(parts: Mapping[str, QualityRows], scores: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the metrics of each class, if there are three or more."""
+    found = {
+        name: class_metrics(rows.labels.astype(np.int64), scores[name], rows.names.classes)
+        for name, rows in parts.items()
+        if isinstance(rows.names, Classes)
+    }
+    return {"classes": found} if found else {}
+
+
 def _performance(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
     if isinstance(rows.names, Classes):
         return []
@@ -282,8 +296,11 @@ def _performance(rows: QualityRows, scores: Array, cut: float) -> list[dict[str,
 
 
 def _counts(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
-    if rows.groups is None or isinstance(rows.names, Classes):
+    if rows.groups is None:
         return []
+    if isinstance(rows.names, Classes):
+        truth, count = rows.labels.astype(np.int64), len(rows.names.classes)
+        return group_confusions(truth, scores.argmax(axis=1), count, rows.groups)
     return group_counts(rows.named_labels, scores, **rows.keywords, cut=cut)
 
 
@@ -329,8 +346,10 @@ def _population(rows: QualityRows, scores: Array, cut: float) -> dict[str, dict[
 
 def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
     """Return how well each constraint holds on these rows, and in the population."""
-    if isinstance(rows.names, Classes) or (rows.groups is None and any(one.compares_groups for one in constraints)):
+    if rows.groups is None and any(one.compares_groups for one in constraints):
         return []
+    if isinstance(rows.names, Classes):
+        return held_constraints(constraints, SOFTMAX, rows.labels, scores.T, rows.groups)
     names = rows.named_labels
     found = []
     for constraint in constraints:

@@ -18,6 +18,7 @@ from evenhand.data.tables.grouping import Grouping
 from evenhand.data.tables.raw import Duplicates, TypeName
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.errors import JobError
+from evenhand.jobs.label_keys import LabelSection, as_plain
 from evenhand.jobs.parsing import Strict, key, under
 from evenhand.models.kinds import NAMED, ModelKind, as_model
 from evenhand.printing import near, quoted
@@ -38,12 +39,6 @@ def as_tables(value: Any) -> list[dict[str, Any]]:
 def as_model_table(value: Any) -> str | dict[str, Any]:
     if not isinstance(value, (str, dict)):
         raise PydanticCustomError("model", "Input should be a name, or a table such as { kind = ... }")
-    return value
-
-
-def as_plain(value: Any) -> str | int | float | bool:
-    if not isinstance(value, (str, int, float, bool)):
-        raise PydanticCustomError("plain", "Input should be text, a number, true or false")
     return value
 
 
@@ -74,25 +69,6 @@ class ClockSection(Strict):
 
     def to_clock(self) -> VirtualClock:
         return VirtualClock(**self.model_dump())
-
-
-class LabelSection(Strict):
-    """`label = { column = "defaulted", positive = "yes" }`: what the model predicts."""
-
-    column: str = key("Column that holds the label.", "defaulted")
-    positive: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = key(
-        "The label that counts as positive. By default the larger of the two, in sorted order.", "yes", None
-    )
-    negative: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = key(
-        "The other label. With both given, clients do not say which labels occur in their rows; a stated ε needs it.",
-        "no",
-        None,
-    )
-    classes: list[Annotated[str | int | float | bool, PlainValidator(as_plain)]] | None = key(
-        "All labels, if there are three or more; for linear models and averaging solvers across clients.",
-        ["A", "B", "C"],
-        None,
-    )
 
 
 class TableSection(Strict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,8 @@ from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.families import check_targets, find_loss
 from evenhand.constraints.losses import Loss
 from evenhand.errors import ColumnWarning, ConstraintError, DataError, InputError, JobError
-from evenhand.jobs.schema import LabelSection, TrainingSection
+from evenhand.jobs.label_keys import LabelSection
+from evenhand.jobs.schema import TrainingSection
 from evenhand.printing import listed, quoted
 from evenhand.protocol.job import Job
 
@@ -167,6 +168,15 @@ class Classes(NamedTuple):
             raise DataError(f"unknown label {quoted(strange[0])}; it is not among {listed(self.classes)}")
         return np.array(found)
 
+    def require_rows(self, signs: Array) -> None:
+        """Refuse classes without a training row."""
+        counts = np.bincount(signs.astype(np.int64), minlength=len(self.classes))
+        if empty := [one for one, count in zip(self.classes, counts, strict=True) if not count]:
+            raise DataError(
+                f"no training row has the label {quoted(empty[0])}; remove it from classes, hold out fewer test rows, "
+                "or choose another seed"
+            )
+
     def named(self, scores: Array) -> list[Any]:
         """Return the label of each row, from scores with a column for each class, or from class indices."""
         places = scores.argmax(axis=1) if scores.ndim == 2 else scores.astype(np.int64)
@@ -207,21 +217,28 @@ def labels_of(content: Mapping[str, Any]) -> Labels | Classes | NumericTargets:
 def known_labels(label: LabelSection, job: Job) -> Classes | NumericTargets | None:
     """Return the labels that the job itself names: three classes or more, or numbers."""
     if job.loss_function.classifies:
-        return None if label.classes is None else Classes(tuple(label.classes))
+        return Classes(job.classes) if job.classes else None
     if given := [name for name in ("positive", "negative", "classes") if getattr(label, name) is not None]:
         raise JobError(f"key label.{given[0]} names classes, and targets of the {job.loss} loss are numbers; remove it")
     return NumericTargets(job.loss, job.power)
 
 
 def common_labels(
-    columns: Sequence[pd.Series], label: LabelSection, job: Job, over: str = ""
+    columns: Mapping[str, pd.Series], label: LabelSection, job: Job, over: str = ""
 ) -> Labels | Classes | NumericTargets:
-    """Return the labels of all columns together: the job's classes, numbers, or two labels."""
+    """Return the labels of all columns together: the job's classes, numbers, or two labels.
+
+    Parameters
+    ----------
+    columns
+        Labels by owner, whom errors name. With a single owner the caller names it.
+    """
     known = known_labels(label, job)
     if known is None:
         return two_labels(columns, label, over)
-    for values in columns:
-        known.signs(values)
+    for owner, values in columns.items():
+        with naming(owner) if len(columns) > 1 else nullcontext():
+            known.signs(values)
     return known
 
 
@@ -236,24 +253,32 @@ def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str])
     return values
 
 
-def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = "") -> Labels:
+def two_labels(columns: Mapping[str, pd.Series], label: LabelSection, over: str = "") -> Labels:
     """Return the two labels of all columns together; a single column may have only one of them.
 
     Parameters
     ----------
+    columns
+        Labels by owner.
     over
         Owners of the columns, for the error message: ``" over all clients"``.
     """
     where, positive = f"label column {label.column!r}", label.positive
-    found: set[Any] = set().union(*(values.unique().tolist() for values in columns))
+    of_owners = {owner: set(values.unique().tolist()) for owner, values in columns.items()}
+    found: set[Any] = set().union(*of_owners.values())
     if len({type(value) for value in found}) > 1:
         raise DataError(
             f"{where} has values of different types, such as {listed(found, most=3)}; convert them to one type"
+            f"{_only_there(of_owners)}"
         )
     classes = sorted(found)
     if len(classes) != 2:
+        several = _only_there(of_owners)
+        if len(classes) > 2:
+            several += "; to train more classes, list them: classes = [...] in the label's table"
         raise DataError(
             f"{where} has {len(classes)} different values{over} ({listed(classes, most=5)}), but needs exactly two"
+            f"{several}"
         )
     if not isinstance(classes[0], (str, int, float)):
         raise DataError(f"{where} holds {type(classes[0]).__name__} values; labels are text, numbers, true or false")
@@ -265,3 +290,12 @@ def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = ""
     # Use the table's own value: a job file may say 1 if the table holds 1.0 or true.
     place = classes.index(positive)
     return Labels(classes[1 - place], classes[place])
+
+
+def _only_there(of_owners: Mapping[str, set[Any]]) -> str:
+    """Name an owner with a label that nobody else has; empty if there is none."""
+    for owner, own in of_owners.items():
+        others: set[Any] = set().union(*(values for name, values in of_owners.items() if name != owner))
+        if others and (alone := sorted(own - others, key=str)):
+            return f"; only {owner} has {listed(alone, most=3)}"
+    return ""

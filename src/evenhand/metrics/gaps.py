@@ -16,9 +16,10 @@ from scipy.special import expit
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.binding import bind
 from evenhand.constraints.groups import crossed_name, groups_frame, with_crossing
-from evenhand.constraints.kinds import Constraint, Constraints, as_list
+from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.proving import LEVEL, critical_value
 from evenhand.errors import DataError, InputError
+from evenhand.metrics.held import WorstInequality, worst_inequality
 from evenhand.printing import listed, quoted
 
 
@@ -247,31 +248,10 @@ def constraint_gaps(
     signs = np.where(codes == positive_code(labels, labels[-1] if pos_label is None else pos_label), 1.0, -1.0)
     frame = groups_frame(sensitive_features, len(signs))
     wanted = as_list(constraints)
-    rows = [_worst(constraint, signs, logits, frame, level, cut) for constraint in wanted]
-    columns = ["asked", "estimate", "standard_error", "bound", "row", "formula", "measure", "comparisons"]
+    bound = [bind(constraint, signs, frame, cut) for constraint in wanted]
+    rows = [worst_inequality(one, signs, logits, level=level) for one in bound]
     kinds = pd.Index([constraint.kind for constraint in wanted], name="constraint")
-    return pd.DataFrame(rows, index=kinds, columns=columns)
-
-
-def _worst(
-    constraint: Constraint,
-    signs: npt.NDArray[Any],
-    logits: npt.NDArray[Any],
-    frame: pd.DataFrame,
-    level: float,
-    cut: float,
-) -> tuple[float, float, float, float, str, str, str, int]:
-    bound = bind(constraint, signs, frame, cut)
-    values, errors = bound.reported(signs, logits)
-    two_sided = np.isfinite(bound.bounds.lower)
-    values = np.where(two_sided, np.abs(values), values)
-    reach = values + critical_value(level, len(values)) * errors
-    rates = np.array([row.measure.is_rate for row in bound.rows])
-    reach = np.where(rates, np.minimum(reach, 1.0), reach)
-    worst = int(np.argmax(values - bound.bounds.upper))
-    asked, row = float(bound.bounds.upper[worst]), bound.rows[worst]
-    numbers = asked, float(values[worst]), float(errors[worst]), float(reach.max())
-    return *numbers, str(row), row.formula, row.measure.name, len(values)
+    return pd.DataFrame(rows, index=kinds, columns=WorstInequality._fields)
 
 
 class Metric(NamedTuple):

@@ -62,20 +62,22 @@ def performance(
         Probabilities of the positive label; None takes those of the scores.
     """
     truth, chance = signs > 0, expit(scores) if probabilities is None else probabilities
-    found = [{"attribute": None, "group": None, **_of_rows(truth, scores, chance, cut)}]
+    chosen = scores > cut
+    found = [{"attribute": None, "group": None, **of_rows(truth, scores, chance, chosen)}]
     for attribute in attributes:
         for code, group in enumerate(attribute.groups):
             inside = attribute.codes == code
-            own = _of_rows(truth[inside], scores[inside], chance[inside], cut)
+            own = of_rows(truth[inside], scores[inside], chance[inside], chosen[inside])
             found.append({"attribute": attribute.name, "group": str(group), **own})
     return found
 
 
-def _of_rows(truth: Booleans, scores: Array, chance: Array, cut: float) -> dict[str, Any]:
+def of_rows(truth: Booleans, scores: Array, chance: Array, chosen: Booleans) -> dict[str, Any]:
+    """Return counts and metrics of some rows, from their labels, scores, probabilities and decisions."""
     # Sums then do not depend on the order of the rows.
-    order = np.lexsort((chance, truth, scores))
-    truth, scores, chance = truth[order], scores[order], chance[order]
-    rows, positives, chosen = len(truth), int(truth.sum()), scores > cut
+    order = np.lexsort((chosen, chance, truth, scores))
+    truth, scores, chance, chosen = truth[order], scores[order], chance[order], chosen[order]
+    rows, positives = len(truth), int(truth.sum())
     selected, hits = int(chosen.sum()), int((chosen & truth).sum())
     wrong = (chance - truth) ** 2
     brier = float(wrong.mean()) if rows else None

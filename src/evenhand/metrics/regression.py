@@ -5,19 +5,13 @@ Standard errors treat rows as independent. That of D² is by the delta method, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.constraints.binding import bind_inequalities, compared_groups, inequalities
-from evenhand.constraints.groups import groups_frame
-from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.losses import Loss, constant_score
-from evenhand.constraints.proving import critical_value
-from evenhand.errors import ConstraintError, DataError
 
 MEANINGS: Final[dict[str, str]] = {
     "D2": "share of the deviance that the model explains; R² with the squared loss",
@@ -128,41 +122,3 @@ def _interval(value: float, error: float) -> list[float | None]:
     if not np.isfinite(value):
         return [None, None, None]
     return [value, value - Z * error, value + Z * error] if np.isfinite(error) else [value, None, None]
-
-
-def held_constraints(
-    constraints: Sequence[Constraint],
-    loss: Loss,
-    targets: Array,
-    scores: Array,
-    groups: pd.DataFrame | None,
-    weights: Array | None,
-    level: float = 0.95,
-) -> list[dict[str, Any]]:
-    """Return how well each constraint holds, as `evenhand.metrics.constraint_gaps` does for classes."""
-    found = []
-    for constraint in constraints:
-        try:
-            frame, known = compared_groups(constraint, targets, groups_frame(groups, len(targets)))
-            bound = bind_inequalities(inequalities(constraint, known), known, targets, frame, weights)
-        except (ConstraintError, DataError):
-            # With few rows a slice may be empty, and its constraint has no value.
-            continue
-        values, errors = bound.reported(targets, scores, loss)
-        values = np.where(np.isfinite(bound.bounds.lower), np.abs(values), values)
-        reach = values + critical_value(level, len(values)) * errors
-        worst = int(np.argmax(values - bound.bounds.upper))
-        row = bound.rows[worst]
-        numbers = {"estimate": values[worst], "standard_error": errors[worst], "bound": reach.max()}
-        found.append(
-            {
-                "constraint": constraint.kind,
-                "asked": float(bound.bounds.upper[worst]),
-                **{name: float(one) if np.isfinite(one) else None for name, one in numbers.items()},
-                "row": str(row),
-                "formula": row.formula,
-                "measure": row.measure.name,
-                "comparisons": len(values),
-            }
-        )
-    return found

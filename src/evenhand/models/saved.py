@@ -72,6 +72,17 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
     return model
 
 
+def linear_parts(state: State) -> tuple[Array, Array]:
+    """Return a saved linear model's slopes (1, columns), or with a line for each class, and its intercepts."""
+    if "intercept" in state:
+        model = from_state(state)
+        assert isinstance(model, LinearModel)
+        return model.slopes, model.table[:, model.columns :].sum(axis=1)
+    # The model of all clients has the intercepts last.
+    outputs, weights = int(state.get("classes") or 1), np.asarray(state["weights"], dtype=np.float64)
+    return weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
+
+
 def without_rows(model: Scorer) -> Scorer:
     """Return a copy that scores rows and holds none of those it was trained on."""
     texts = (model.text, model.splits_text) if isinstance(model, TreesModel) else ("", "")

@@ -20,13 +20,13 @@ from evenhand.protocol.roles import SERVER, Role, Sends
 
 PARTIAL_SCORES = Schema(
     "partial-scores",
-    {"scores": Field("f8", ("rows",))},
+    {"scores": Field("f8", ("scores",))},
     direction=PARTY_TO_SERVER,
     reveals=(
         "To the server: the contribution of the party's columns to the score of each common row, held-out rows "
-        "included. Rows with equal columns have equal scores. At protection none it is sent as it is. At every other "
-        "level it is sent behind masks, and the server learns the sum over the passive parties; with a single "
-        "passive party, the sum is its own contribution."
+        "included; with more than two classes, to the score of each class. Rows with equal columns have equal scores. "
+        "At protection none it is sent as it is. At every other level it is sent behind masks, and the server learns "
+        "the sum over the passive parties; with a single passive party, the sum is its own contribution."
     ),
     coverage=Coverage(summed=True),
 )
@@ -59,20 +59,23 @@ class ScoreServer(Role):
 
     Parameters
     ----------
+    outputs
+        Scores of a row: one, or one for each of three classes and more.
     across
         The party that sends the scores of trees that cross parties; None if there are none.
 
     Attributes
     ----------
     scores
-        The sum, once all parties have answered.
+        The sum, once all parties have answered: (rows,), or (outputs, rows) with more than one output.
     """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"answers": Answers}
 
-    def __init__(self, parties: Sequence[str], n_rows: int, across: str | None = None) -> None:
-        super().__init__(SERVER, {"rows": n_rows})
+    def __init__(self, parties: Sequence[str], n_rows: int, across: str | None = None, outputs: int = 1) -> None:
+        super().__init__(SERVER, {"rows": n_rows, "scores": outputs * n_rows})
+        self._outputs = outputs
         self.parties = tuple(parties)
         self._wanted = {PARTIAL_SCORES.kind: self.parties} | ({ACROSS_SCORES.kind: (across,)} if across else {})
         self.answers = Answers()
@@ -90,12 +93,12 @@ class ScoreServer(Role):
     def scores(self) -> Array:
         bodies = self.answers.of(PARTIAL_SCORES.kind)
         # Summed in the order of the terms, as everywhere, so that bits agree.
-        total: Array = np.zeros(self.sizes["rows"])
+        total: Array = np.zeros(self.sizes["scores"])
         for name in self.parties:
             total += bodies[name]["scores"]
         for body in self.answers.of(ACROSS_SCORES.kind).values():
             total += body["scores"]
-        return total
+        return total if self._outputs == 1 else total.reshape(self._outputs, -1)
 
 
 Sides: TypeAlias = npt.NDArray[np.uint8]
@@ -107,6 +110,8 @@ class ScoreParty(Role):
 
     Parameters
     ----------
+    scores
+        (rows,), or (outputs, rows) with more than one output.
     sides
         Sides of the party's splits, if trees cross parties.
     holder
@@ -129,8 +134,8 @@ class ScoreParty(Role):
         across: Callable[[Mapping[str, Sides]], Array] | None = None,
         others: Sequence[str] = (),
     ) -> None:
-        super().__init__(name, {"rows": len(scores)})
-        self._scores = scores
+        super().__init__(name, {"rows": scores.shape[-1], "scores": scores.size})
+        self._scores = scores.ravel()
         self._sides = sides
         self._holder = holder
         self._across = across

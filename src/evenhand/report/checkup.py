@@ -32,12 +32,11 @@ class ColumnFound(NamedTuple):
 
 
 class GroupFound(NamedTuple):
-    """The number of training rows of a group with each label."""
+    """The number of training rows of a group with each label: the positive and the negative one, or each class."""
 
     attribute: str
     group: str
-    positive: int
-    negative: int
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ class Checkup:
     tables: Sequence[TableFound] = ()
     columns: Sequence[ColumnFound] = ()
     groups: Sequence[GroupFound] = ()
-    labels: tuple[str, str] = ("+1", "-1")
+    labels: tuple[str, ...] = ("+1", "-1")
+    """The positive and the negative label, or all of three and more."""
     proposed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Lines for the job file, by the heading of their section."""
 
@@ -79,12 +79,11 @@ class Checkup:
             yield self._gaps()
 
     def _groups(self) -> Table:
-        positive, negative = self.labels
         table = bare_table("training rows by group and label", "attribute", "group")
-        table.add_column(as_text(positive), justify="right")
-        table.add_column(as_text(negative), justify="right")
+        for label in self.labels:
+            table.add_column(as_text(label), justify="right")
         for one in self.groups:
-            table.add_row(as_text(one.attribute), as_text(one.group), f"{one.positive:,}", f"{one.negative:,}")
+            table.add_row(as_text(one.attribute), as_text(one.group), *(f"{count:,}" for count in one.counts))
         return table
 
     def _gaps(self) -> Table:
@@ -94,13 +93,15 @@ class Checkup:
         )
         table.add_column("at best", justify="right")
         table.add_column("at worst", justify="right")
+        names = [f"rates of errors among {label} (equalized odds)" for label in self.labels]
+        whole = "rates of each prediction (demographic parity)"
+        if len(self.labels) == 2:
+            names = ["false-negative rates (equal opportunity)", "false-positive rates"]
+            whole = "selection rates (demographic parity)"
         for attribute in dict.fromkeys(one.attribute for one in self.groups):
             groups = [one for one in self.groups if one.attribute == attribute]
-            counts = {
-                "false-negative rates (equal opportunity)": [one.positive for one in groups],
-                "false-positive rates": [one.negative for one in groups],
-                "selection rates (demographic parity)": [one.positive + one.negative for one in groups],
-            }
+            counts = {name: [one.counts[place] for one in groups] for place, name in enumerate(names)}
+            counts[whole] = [sum(one.counts) for one in groups]
             for name, rows in counts.items():
                 gap = smallest_gap(rows)
                 table.add_row(as_text(attribute), as_text(name), f"{gap.best:.3f}", f"{gap.worst:.3f}")

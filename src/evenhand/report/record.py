@@ -5,7 +5,7 @@ A running job has a record too: of the rounds recorded so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -13,10 +13,11 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
+from evenhand.arrays import Array
 from evenhand.data.tables.columns import Shape
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import MissingExtraError
-from evenhand.models.saved import from_state, state_is_of_trees
+from evenhand.models.saved import from_state, linear_parts, state_is_of_trees
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.transcript import Entry
 from evenhand.runtime.folder import RunFolder
@@ -45,7 +46,7 @@ class RunRecord:
     traffic
         Messages and bytes of each sender, receiver and kind.
     weights
-        Each owner's weights by feature name, for linear models.
+        Each owner's weights by feature name, for linear models: one column, or one for each of three classes and more.
     files
         Digest and owner of each file.
     importances
@@ -57,7 +58,7 @@ class RunRecord:
     started
         The day the run began.
     shapes
-        Each owner's curves and bins by column, for linear models.
+        Each owner's curves and bins by column, for linear models: one, or one for each of three classes and more.
     """
 
     name: str
@@ -65,13 +66,13 @@ class RunRecord:
     result: Mapping[str, Any]
     history: pd.DataFrame
     traffic: pd.DataFrame
-    weights: Mapping[str, pd.Series[float]]
+    weights: Mapping[str, pd.DataFrame]
     files: Mapping[str, FileEntry]
     importances: Mapping[str, pd.Series[float]] = field(default_factory=dict)
     audit: Mapping[str, Any] | None = None
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     started: str = ""
-    shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
+    shapes: Mapping[str, Mapping[str, tuple[Shape, ...]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
@@ -135,31 +136,40 @@ class RunRecord:
         """Return the number of rows of a part, if its groups were counted."""
         if self.target == "numbers":
             return sum(one["rows"] for one in self.result.get("deciles", {}).get(part, [])) or None
+        if (classes := self.result.get("classes", {}).get(part)) is not None:
+            return int(np.sum(classes["confusion"]))
         groups = self.result.get("groups", {}).get(part, [])
         first = [one for one in groups if one["attribute"] == groups[0]["attribute"]]
         names = ("true_positives", "false_positives", "false_negatives", "true_negatives")
         return sum(one[name] for one in first for name in names) if first else None
 
 
-def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
-    """Return each owner's weights by feature name, for linear models."""
-    found = {}
+def _slopes(folder: RunFolder) -> Iterator[tuple[str, PartyEncoder, Array]]:
+    """Yield each owner's encoder and weights (outputs, features) without intercepts, for linear models."""
     for owner, read in folder.owners.items():
         state = read("weights")
         if state.get("model") == "linear":
-            names = PartyEncoder.from_state(read("encoder")).feature_names_out
-            found[owner] = pd.Series(state["weights"][: len(names)], index=names, dtype=float)
+            yield owner, PartyEncoder.from_state(read("encoder")), linear_parts(state)[0]
+
+
+def _weights(folder: RunFolder) -> dict[str, pd.DataFrame]:
+    """Return each owner's weights by feature name, for linear models."""
+    # A party's own folder between organisations has no labels of the result, and the job names the classes.
+    labels = folder.result.get("labels", {}).get("classes") or folder.description.get("job", {}).get("classes")
+    found = {}
+    for owner, encoder, slopes in _slopes(folder):
+        names = ["weight"] if len(slopes) == 1 else list(map(str, labels or range(len(slopes))))
+        found[owner] = pd.DataFrame(slopes.T, index=encoder.feature_names_out, columns=names)
     return found
 
 
-def _shapes(folder: RunFolder) -> dict[str, dict[str, Shape]]:
+def _shapes(folder: RunFolder) -> dict[str, dict[str, tuple[Shape, ...]]]:
     """Return each owner's curves and bins by column, for linear models."""
-    found: dict[str, dict[str, Shape]] = {}
-    for owner, read in folder.owners.items():
-        state = read("weights")
-        if state.get("model") == "linear":
-            shapes = PartyEncoder.from_state(read("encoder")).shapes(np.asarray(state["weights"], dtype=np.float64))
-            found |= {owner: shapes} if shapes else {}
+    found: dict[str, dict[str, tuple[Shape, ...]]] = {}
+    for owner, encoder, slopes in _slopes(folder):
+        each = [encoder.shapes(own) for own in slopes]
+        if each[0]:
+            found[owner] = {name: tuple(one[name] for one in each) for name in each[0]}
     return found
 
 

@@ -19,6 +19,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from evenhand.metrics.classes import CLASSES, GAPS_OF_CLASSES
 from evenhand.metrics.gaps import METRICS
 from evenhand.metrics.performance import PERFORMANCE
 from evenhand.metrics.regression import MEANINGS
@@ -68,6 +69,8 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
         numbers = _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name))
         table.add_row(as_text(name), *numbers)
     known = {**MEANINGS, **{name: metric.meaning for name, metric in METRICS.items()}}
+    if "classes" in result:
+        known |= GAPS_OF_CLASSES
     return _explained(table, {name: known[name] for name in result["quality"][rows] if name in known})
 
 
@@ -79,8 +82,35 @@ def _explained(table: Table, meanings: Mapping[str, str]) -> Table:
     return table
 
 
+def class_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
+    """Return the metrics of each class, and the confusion matrix, if there are three classes or more."""
+    found = result.get("classes", {}).get(rows)
+    if found is None:
+        return []
+    each = bare_table(f"each class against the others on {rows} rows: value and half of its 95 % interval")
+    each.add_column("class", overflow="fold")
+    each.add_column("rows", justify="right", no_wrap=True)
+    for name in SHORT.values():
+        each.add_column(name, justify="right", no_wrap=True)
+    for one in found["metrics"]:
+        cells = [_with_spread(one["metrics"][name]) for name in SHORT]
+        each.add_row(as_text(one["label"]), f"{one['positives']:,}", *cells)
+    _explained(each, {SHORT[name]: words for name, words in CLASSES.items() if name in SHORT})
+    if len(found["metrics"]) > MOST_PREDICTED:
+        return [each]
+    matrix = bare_table(f"{rows} rows by true class and predicted class")
+    matrix.add_column("true class", overflow="fold")
+    for one in found["metrics"]:
+        matrix.add_column(as_text(f"predicted {one['label']}"), justify="right", overflow="fold")
+    for one, counts in zip(found["metrics"], found["confusion"], strict=True):
+        matrix.add_row(as_text(one["label"]), *(f"{count:,}" for count in counts))
+    return [each, matrix]
+
+
 def performance_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
-    """Return how scores rank and decide on these rows: for everybody, and for each group."""
+    """Return how scores rank and decide on these rows: for everybody, and for each group or class."""
+    if "classes" in result:
+        return class_tables(result, rows)
     found = result.get("performance", {}).get(rows, [])
     if not found:
         return []
@@ -113,6 +143,10 @@ SHORT: Final = {
     "AUC": "AUC",
 }
 """Metrics of a group that fit into 80 columns, and what heads them."""
+
+
+MOST_PREDICTED: Final = 5
+"""Classes whose confusion matrix fits into 80 columns; the page has every one."""
 
 
 def _with_spread(one: Sequence[float | None]) -> str:

@@ -31,7 +31,7 @@ from evenhand.solvers.roles import agrees_on_keys
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_steps import train_as_dealer, train_as_party, train_as_server
-from evenhand.vertical.problem import PartyColumns, PartyData, ServerData
+from evenhand.vertical.problem import PartyColumns, PartyData, ServerData, outputs
 from evenhand.vertical.protected import build as protected
 
 ROUNDS_AGAIN: Final = 8
@@ -83,7 +83,7 @@ def _closing(terms: VerticalTerms, models: Mapping[str, Scorer], columns: Mappin
         else:
             others = [one for one in models if one != holder]
             roles.append(ScoreParty(name, scores, model.sides(columns[name]), name, routes.scores, others))
-    server = ScoreServer(terms.names, terms.n_rows, holder if isinstance(routes, Routes) else None)
+    server = ScoreServer(terms.names, terms.n_rows, holder if isinstance(routes, Routes) else None, outputs(terms))
     InProcess([server, *roles], transcript=transcript).run()
     return transcript.messages or ()
 

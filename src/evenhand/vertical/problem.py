@@ -245,7 +245,31 @@ def narrowness(nu: Array) -> tuple[float, int]:
     return least, len(distinct)
 
 
-def uneven_targets(lagrangian: Lagrangian, scores: Array, effective: float) -> DataError:
+def check_even(job: Job, lagrangian: Lagrangian, scores: Array, effective: float) -> None:
+    """Refuse a class of a few rows, or a few targets that outweigh all others; the derivatives concentrate on them.
+
+    Derivatives may also concentrate for another reason, such as sharp rates; that is no error of the labels.
+    """
+    if not lagrangian.loss.classifies:
+        raise _uneven_targets(lagrangian, scores, effective)
+    if job.label_privacy is None:
+        _check_classes(job, lagrangian.labels, effective)
+
+
+def _check_classes(job: Job, labels: Array, effective: float) -> None:
+    """Refuse a class with so few rows that parties would refuse its derivatives."""
+    names = [repr(one) for one in job.classes] or ["-1", "+1 (the positive one)"]
+    counts = np.bincount(labels.astype(np.int64) if job.classes else (labels > 0).astype(np.int64))
+    if counts.min() >= NARROW:
+        return
+    raise DataError(
+        f"the label {names[int(counts.argmin())]} has {counts.min()} of the {len(labels):,} training rows: the "
+        f"derivatives concentrate on {effective:.1f} rows, and parties refuse such derivatives, because answers would "
+        f"describe single rows. Merge the label with another, drop its rows, or give at least {NARROW:.0f} rows of it"
+    )
+
+
+def _uneven_targets(lagrangian: Lagrangian, scores: Array, effective: float) -> DataError:
     """Return the error about targets of which a few outweigh all others: parties would refuse the derivatives."""
     targets = lagrangian.labels
     worst = float(targets[np.argmax(np.abs(lagrangian.shared(lagrangian.loss.derivative(scores, targets))))])

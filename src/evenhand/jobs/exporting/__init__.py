@@ -17,8 +17,8 @@ from evenhand.jobs.exporting.forest import forest
 from evenhand.jobs.exporting.graph import Graph
 from evenhand.jobs.new_rows import party_encoder, party_model
 from evenhand.models.binned_trees import BinnedTrees
-from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
+from evenhand.models.saved import linear_parts
 from evenhand.models.trees import TreesModel
 from evenhand.models.weight_share import WeightShare
 from evenhand.runtime.folder import RunFolder
@@ -29,8 +29,9 @@ def export_onnx(folder: RunFolder, party: str | None = None) -> bytes:
     """Return a finished run as an ONNX model with an input for each raw column.
 
     Text columns are inputs of strings ("" is missing), all others of double precision (NaN is missing; dates are days
-    since 1970). Outputs of the joint model are `score`, and for two classes `probability` and `label`, as `evenhand
-    predict` writes them.
+    since 1970). Outputs of the joint model are `score`, and for classes `probability` and `label`, as `evenhand
+    predict` writes them. With three classes or more, scores and probabilities have a column for each, in the order of
+    the job.
 
     Parameters
     ----------
@@ -47,8 +48,8 @@ def export_onnx(folder: RunFolder, party: str | None = None) -> bytes:
     parts = {owner: _encoder(folder, owner) for owner in owners}
     require_distinct_columns(parts)
     scores = [_score(graph, folder, owner, encoder) for owner, encoder in parts.items()]
-    score = scores[0] if len(scores) == 1 else graph.total(graph.side_by_side(scores))
-    graph.output("score", score, float)
+    score, width = graph.sum(scores), max(1, len(folder.result.get("labels", {}).get("classes", ())))
+    graph.output("score", score, float, width)
     facts = {"evenhand": version("evenhand"), "owners": ", ".join(owners)}
     if party is None or len(folder.owners) == 1:
         facts |= _decide(graph, folder, score)
@@ -89,12 +90,12 @@ def _score(graph: Graph, folder: RunFolder, owner: str, encoder: PartyEncoder) -
         )
     if model is None and state.get("model") == "trees":
         model = BinnedTrees.from_state(state)
-    if model is None and (state.get("model") != "linear" or state.get("classes") is not None):
+    if model is None and state.get("model") != "linear":
         # Reading it says what is wrong with a folder that was changed.
         scorer(state)
         raise InputError(
-            f"{folder.path}: a model of kind {state.get('model')!r} across clients is not exported; linear models of "
-            "two classes and trees are"
+            f"{folder.path}: a model of kind {state.get('model')!r} across clients is not exported; linear models and "
+            "trees are"
         )
     if encoder.marks_absence:
         raise InputError(
@@ -106,8 +107,8 @@ def _score(graph: Graph, folder: RunFolder, owner: str, encoder: PartyEncoder) -
         return forest(graph, model, columns, encoder.width_out)
     if isinstance(model, MLPModel):
         return _perceptron(graph, model, columns)
-    weights = model.weights if isinstance(model, LinearModel) else np.asarray(state["weights"], dtype=np.float64)
-    return _linear(graph, columns, weights[: encoder.width_out, None], float(weights[encoder.width_out :].sum()))
+    slopes, intercepts = linear_parts(state)
+    return _linear(graph, columns, slopes.T, intercepts)
 
 
 def _linear(graph: Graph, columns: str, weights: Array, intercept: Array | float) -> str:
@@ -133,15 +134,31 @@ def _decide(graph: Graph, folder: RunFolder, score: str) -> dict[str, str]:
         mean = graph.apply("Exp", score) if labels["loss"] in LOG_LINKS else graph.apply("Identity", score)
         graph.output("prediction", mean, float)
         return {"loss": str(labels["loss"])}
-    if labels.keys() != {"negative", "positive"}:
-        return {}
+    if "classes" in labels:
+        return _decide_classes(graph, labels["classes"], score)
     given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})
     slope, shift, cut = (np.array([[float(one)]]) for one in (given["slope"], given["intercept"], folder.cut))
     odds = graph.apply("Add", graph.apply("Mul", score, graph.constant(slope)), graph.constant(shift))
     graph.output("probability", graph.apply("Sigmoid", odds), float)
     names = [labels["positive"], labels["negative"]]
-    whole = all(type(name) is int for name in names)
-    values = [np.array([[name if whole else str(name)]], dtype=np.int64 if whole else object) for name in names]
+    values, kind = _labels(names)
     positive = graph.apply("Greater", score, graph.constant(cut))
-    graph.output("label", graph.apply("Where", positive, *map(graph.constant, values)), int if whole else str)
+    chosen = graph.apply("Where", positive, *(graph.constant(values[place, None, None]) for place in (0, 1)))
+    graph.output("label", chosen, kind)
     return {"cut": repr(folder.cut), "positive": str(names[0]), "negative": str(names[1])}
+
+
+def _decide_classes(graph: Graph, classes: Sequence[Any], score: str) -> dict[str, str]:
+    """Add the probability of each class, and the class with the highest score."""
+    graph.output("probability", graph.apply("Softmax", score, axis=1), float, len(classes))
+    values, kind = _labels(classes)
+    place = graph.apply("ArgMax", score, axis=1, keepdims=1)
+    graph.output("label", graph.apply("Gather", graph.constant(values), place, axis=0), kind)
+    return {"classes": ", ".join(map(str, classes))}
+
+
+def _labels(names: Sequence[Any]) -> tuple[Any, type]:
+    """Return labels as whole numbers if all are, otherwise as text."""
+    if all(type(name) is int for name in names):
+        return np.array(names, dtype=np.int64), int
+    return np.array([str(name) for name in names], dtype=object), str

@@ -71,6 +71,10 @@ class Graph:
         """Sum over columns."""
         return self.apply("ReduceSum", value, self.constant(np.array([1])), keepdims=1)
 
+    def sum(self, values: list[str]) -> str:
+        """Add values of the same shape."""
+        return values[0] if len(values) == 1 else self.apply("Sum", *values)
+
     def side_by_side(self, values: list[str]) -> str:
         return values[0] if len(values) == 1 else self.apply("Concat", *values, axis=1)
 

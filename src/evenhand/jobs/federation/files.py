@@ -12,6 +12,7 @@ from pydantic import Field
 
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
+from evenhand.jobs.label_keys import Plain, check_listed
 from evenhand.jobs.ledger import Limits
 from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
 from evenhand.jobs.schema import check_names, located
@@ -68,6 +69,11 @@ class FederationJobSection(VerticalJobSection):
     """`[job]`: what to train and how."""
 
     text_ids: bool = key("Whether ids in CSV files are text even if they look like numbers.", True, False)
+    classes: list[Plain] | None = key(
+        "All labels, if there are three or more, in the order of the model's scores; for linear models.",
+        ["A", "B", "C"],
+        None,
+    )
 
 
 class FederationJob(Strict):
@@ -78,7 +84,7 @@ class FederationJob(Strict):
 
     @once
     def to_job(self) -> Job:
-        return self.job.as_job()
+        return self.job.as_job(classes=self.job.classes or ())
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -284,8 +290,9 @@ def _check_job(job: FederationJob) -> None:
         )
     if job.job.runtime != "auto":
         raise JobError("key job.runtime is for runs in one process; remove it from a job between organisations")
-    trained = job.to_job()
-    check_training(trained)
+    if job.job.classes is not None:
+        check_listed(job.job.classes, "job.classes")
+    check_training(job.to_job())
 
 
 def _check_clients_job(job: ClientsJob) -> None:
@@ -321,6 +328,11 @@ def _check_own(own: PartyFile) -> None:
             raise JobError(f"key party.{more[0]}: a dealer has no data; remove this key")
     elif own.party.role != "client":
         check_party(own.party, "party")
+        if own.party.label is not None and own.party.label.classes is not None:
+            raise JobError(
+                "key party.label.classes: all participants must know the classes, so the job names them; remove the "
+                "key, and set classes in [job]"
+            )
     elif {"id", "columns", "label", "sensitive", "weight"} & own.party.model_fields_set:
         raise JobError(
             "key party: remove id, columns, label, sensitive and weight from a client's file; see [data] in the job"

@@ -87,14 +87,16 @@ def asking_program(
     yield from offer(terms)
     session = yield from _session(SERVER, terms, question, identity_folder(identity, folder.path))
     shares = {name: _servers_share(folder, name) for name in terms.passive} if terms.shares_weights else {}
-    sums, scores = np.array(question.sums, dtype=np.int64), np.full(len(question.sums), np.nan)
+    sums = np.array(question.sums, dtype=np.int64)
+    # A row for each person, and with three classes or more a column for each.
+    scores = np.full((len(sums), *([len(job.job.classes)] if job.job.classes else [])), np.nan)
     for first in range(0, len(sums), BATCH):
         asked = AskServer(names, question.kind, sums[first : first + BATCH])
         yield asked
         scoring = scoring_server(job, len(asked.places), terms, session, shares, first // BATCH)
         yield scoring
-        scores[first + asked.places] = joint_scores(scoring)
-    told = [None if np.isnan(one) else float(one) for one in scores]
+        scores[first + asked.places] = joint_scores(scoring).T
+    told = [None if np.isnan(one).any() else one.tolist() for one in scores]
     used: dict[str, Any] = {name: folder.result[name] for name in ("cut", "probability") if name in folder.result}
     return {"scores": told, "labels": folder.labels, **used}
 

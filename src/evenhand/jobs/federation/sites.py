@@ -46,7 +46,7 @@ from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
 from evenhand.training.vertical_sources import Alignment
 from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps
-from evenhand.vertical.problem import check_told
+from evenhand.vertical.problem import check_told, outputs
 from evenhand.vertical.protected import build as protected
 from evenhand.vertical.protected.layer import innermost
 
@@ -203,7 +203,7 @@ def server_program(
     keep(shares)
     scoring = scoring_server(job, len(rows.test), terms, session, shares)
     yield scoring
-    scores = joint_scores(scoring)
+    scores = joint_scores(scoring).T
     del scoring
     trained_with = messages_of(transcript(), checkpoints)
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
@@ -271,7 +271,7 @@ def scoring_server(
     """Return the server's role in scoring; where masks hide scores in training, only sums over parties arrive."""
     if agrees_on_keys(terms):
         return protected.scoring_server(terms, n_rows, session, shares, batch)
-    return ScoreServer(job.parties, n_rows, job.holder if job.crosses_trees else None)
+    return ScoreServer(job.parties, n_rows, job.holder if job.crosses_trees else None, outputs(terms))
 
 
 def joint_scores(scoring: Role) -> Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
@@ -15,16 +15,15 @@ from evenhand.errors import InputError, JobError, MissingExtraError
 from evenhand.horizontal.problem import UpdateNoise
 from evenhand.horizontal.summaries import learns_crossings
 from evenhand.jobs.horizontal.noise import PrivacySection, rounded_up
+from evenhand.jobs.label_keys import LabelSection, Plain, check_classes
 from evenhand.jobs.parsing import every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     GroupedSection,
-    LabelSection,
     ModelTable,
     TableSection,
     TrainingSection,
-    as_plain,
     check_clock,
     check_columns,
     check_grouped,
@@ -43,7 +42,6 @@ from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, LEARNE
 
 # Keys that jobs on pictures do not take: they have no features in tables, and a picture for every row.
 _OF_FEATURES: Final = ("columns", "types", "missing", "max_levels", "encoder", "scale", "duplicates", "incomplete")
-Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
 
 class HorizontalJobSection(TrainingSection):
@@ -249,7 +247,7 @@ def _check_grouped(data: DataSection) -> None:
 
 
 def _check_training(job: HorizontalJobFile) -> None:
-    _check_classes(job.data.label)
+    check_classes(job.data.label, "data.label")
     trained = job.to_job()
     if job.n_classes is not None and not HORIZONTAL[trained.solver].many_classes:
         raise JobError(f"data.label lists {job.n_classes} classes, but solver {trained.solver!r} supports only two")
@@ -276,17 +274,6 @@ def _check_training(job: HorizontalJobFile) -> None:
     job.to_scope().check(trained.constraints, [client.name for client in job.client])
     if job.privacy is not None:
         job.privacy.check(trained, job._drawn)
-
-
-def _check_classes(label: LabelSection) -> None:
-    if label.classes is None:
-        return
-    if label.positive is not None:
-        raise JobError(
-            "data.label.positive is for two labels, but data.label.classes lists more; remove one of the keys"
-        )
-    if len(label.classes) < 3 or len(set(label.classes)) < len(label.classes):
-        raise JobError(f"data.label.classes is {quoted(label.classes)}; list each of three or more labels once")
 
 
 def _check_images(job: HorizontalJobFile) -> None:

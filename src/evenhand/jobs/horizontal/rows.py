@@ -253,8 +253,11 @@ class ServerSide:
         return HorizontalServerData(rows, start=self._start(), device=device)
 
     def _two_labels(self, told: Mapping[str, Summary]) -> Summary:
-        columns = [pd.Series(list(one["labels"]), dtype=object) for one in told.values()]
-        return two_labels(columns, self._job.data.label, over=" over all clients")._asdict()
+        # Whoever reads the error may not learn which client has which label.
+        found = [label for one in told.values() for label in one["labels"]]
+        return two_labels(
+            {"": pd.Series(found, dtype=object)}, self._job.data.label, over=" over all clients"
+        )._asdict()
 
 
 def _same_encoder(told: Mapping[str, Summary]) -> Summary:

@@ -169,7 +169,8 @@ def open_horizontal_tables(
     columns = [] if job.has_images else feature_columns({name: one.frame for name, one in tables.items()}, data)
     for one in everybody:
         one.take(columns)
-    labels = common_labels([one.label_values() for one in everybody], data.label, trained, over=" over all clients")
+    found_labels = {one.owner: one.label_values() for one in everybody}
+    labels = common_labels(found_labels, data.label, trained, over=" over all clients")
     for one in everybody:
         one.hold_out()
     given = None if data.encoder is None or job.has_images else given_encoder(job, base, columns)

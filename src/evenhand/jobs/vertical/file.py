@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,15 +10,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from evenhand.constraints.kinds import Label
 from evenhand.data.tables.columns import Direction, NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, is_libsvm
 from evenhand.errors import JobError
+from evenhand.jobs.label_keys import LabelSection, check_classes
 from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     GroupedSection,
-    LabelSection,
     ModelTable,
     TableSection,
     TrainingSection,
@@ -123,8 +125,21 @@ class VerticalJobSection(TrainingSection):
         rules = party.to_rules(default_numbers(job, "vertical") if self.numbers == "auto" else self.numbers)
         return replace(rules, monotone=party.monotone)
 
-    def as_job(self, monotone: bool = False) -> Job:
-        """Return what to train; `monotone` says whether a party has such columns."""
+    def as_job(self, monotone: bool = False, classes: Sequence[Label] = ()) -> Job:
+        """Return what to train.
+
+        Parameters
+        ----------
+        monotone
+            Whether a party has monotone columns.
+        classes
+            All labels, if there are three or more.
+        """
+        if classes and isinstance(self.class_weight, ClassWeightSection):
+            raise JobError(
+                f"key job.class_weight: negative and positive are for two labels, and there are {len(classes)}; choose "
+                '"balanced"'
+            )
         asked = self.label_privacy
         job = self.to_job(
             solver=self.solver,
@@ -134,6 +149,7 @@ class VerticalJobSection(TrainingSection):
             class_weight=self.class_weight.pair
             if isinstance(self.class_weight, ClassWeightSection)
             else self.class_weight,
+            classes=tuple(classes),
             **to_model(self.model, "vertical").job_fields,
         )
         if monotone:
@@ -185,7 +201,9 @@ class VerticalJobFile(ClockedFile):
     @once
     def to_job(self) -> Job:
         """Return what to train, with the solver named."""
-        return self.job.as_job(monotone=any(party.monotone for party in self.party))
+        labels = (party.label for party in self.party if party.label is not None)
+        classes = next((one.classes for one in labels if one.classes), ())
+        return self.job.as_job(any(party.monotone for party in self.party), classes)
 
     @property
     def label_party(self) -> PartySection:
@@ -223,11 +241,8 @@ def check_party(party: PartySection, where: str) -> None:
             raise JobError(f"party {party.name!r}: first_index is only for tables in LIBSVM format")
     if party.sensitive and party.label is None:
         raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
-    if party.label is not None and party.label.classes is not None:
-        raise JobError(
-            "key label.classes: vertical job files train two classes; use VerticalClassifier in Python, train one "
-            "class against the rest, or use a horizontal job"
-        )
+    if party.label is not None:
+        check_classes(party.label, f"{where}.label")
     if party.incomplete == "drop" and party.label is None:
         raise JobError(f'party {party.name!r}: incomplete = "drop" is for the party with the label; remove it')
     if party.weight is not None and party.label is None:

@@ -323,11 +323,13 @@ def held_labels(table: PartyTable, party: PartySection, test: Booleans, job: Job
     """Return the label holder's labels and groups; refuse rows that cannot be trained on."""
     assert party.label is not None
     values = label_column(table.known, party.label, table.names)
-    labels = common_labels([values], party.label, job)
+    labels = common_labels({party.name: values}, party.label, job)
     signs = labels.signs(values)
     sensitive = party.grouping.groups(table.known[party.sensitive]) if party.sensitive else None
     if isinstance(labels, NumericTargets):
         check_targets(job.loss, signs[~test])
+    elif isinstance(labels, Classes):
+        labels.require_rows(signs[~test])
     elif len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]

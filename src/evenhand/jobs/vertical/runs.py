@@ -29,6 +29,7 @@ from evenhand.jobs.quality import (
     not_shown,
     quality,
     recalibrated,
+    run_cut,
     run_result,
     searched_cut,
 )
@@ -270,7 +271,7 @@ def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scor
 
 
 def _of_parts(run: VerticalRun, tables: VerticalTables) -> dict[str, Array]:
-    scores = joint_scores(run.models, tables.matrices)
+    scores = joint_scores(run.models, tables.matrices).T
     return {name: scores[rows] for name, rows in tables.parts().items()}
 
 
@@ -301,7 +302,9 @@ def vertical_result(
 ) -> dict[str, Any]:
     """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
     job, labels = terms.job, rows["train"].names
-    if told.cut is None:
+    if job.classes:
+        cut = run_cut(job)
+    elif told.cut is None:
         cut = chosen_cut(threshold, rows["train"].labels, scores["train"], told.unseen_scores)
     else:
         cut = searched_cut(job, told.cut, told.unseen_scores)

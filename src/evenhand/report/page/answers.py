@@ -22,18 +22,12 @@ def part_shown(record: RunRecord) -> str:
     return "test" if "test" in record.parts else "train"
 
 
-def _unmeasured(record: RunRecord) -> str:
-    if "classes" in record.result["labels"]:
-        return "The constraint is not measured here for several classes; the certificate states its violation"
-    return "The constraint could not be measured on these rows"
-
-
 def answer(record: RunRecord) -> Markup:
     """Say for each constraint whether it is met and shown for new people, and how accurate the model is."""
     found = verdicts(record.result)
     lines = [_sentence(record, one) for one in found]
     if not lines:
-        asked = _unmeasured(record) if record.constrained else "No constraint"
+        asked = "The constraint could not be measured on these rows" if record.constrained else "No constraint"
         lines = [
             tag(
                 "p",

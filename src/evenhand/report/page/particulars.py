@@ -42,31 +42,40 @@ def weights(record: RunRecord, identifier: str) -> Markup:
         shown, what = record.weights, "weight"
         words = "Weights of the encoded features. All participants' bars have one scale."
         drawn = "Largest weights of {}; positive weights favour the positive label"
+        if record.target == "classes":
+            words += " A positive weight favours its class. Bars show how far a feature's weights lie apart."
+            drawn = "Largest distances between weights of {}"
     elif record.importances:
-        shown, what = record.importances, "gain"
+        shown, what = {owner: found.to_frame("gain") for owner, found in record.importances.items()}, "gain"
         words = "Columns by gain: how much splits on them reduced the objective. All bars have one scale."
         drawn = "Gain of splits on the columns of {}"
     else:
         return Markup("")
-    most = max((float(found.abs().max()) for found in shown.values() if len(found)), default=1.0)
+    amounts = {owner: _amounts(found) for owner, found in shown.items() if len(found)}
+    most = max((float(found.abs().max()) for found in amounts.values()), default=1.0)
     parts = [
-        joined([tag("h4", owner), _bars(drawn.format(owner), found, most), _all(owner, what, found)])
-        for owner, found in shown.items()
-        if len(found)
+        joined([tag("h4", owner), _bars(drawn.format(owner), found, most), _all(owner, what, shown[owner])])
+        for owner, found in amounts.items()
     ]
     return section(identifier, "Feature weights", tag("p", words), *parts, level=3)
 
 
+def _amounts(found: pd.DataFrame) -> pd.Series[float]:
+    """Return the amount that a bar shows of each feature: its weight, or the distance between those of classes."""
+    return found.iloc[:, 0] if found.shape[1] == 1 else found.max(axis=1) - found.min(axis=1)
+
+
 def _bars(words: str, found: pd.Series[float], most: float) -> Markup:
-    """Draw the largest weights; the longest bar of all owners is `most`."""
+    """Draw the largest amounts; the longest bar of all owners is `most`."""
     largest = found.reindex(found.abs().sort_values(ascending=False).index)[:MOST_WEIGHTS]
     rows = [Bar(str(name), float(value), number(float(value))) for name, value in largest.items()]
     return bar_chart(words, rows, most, signed=bool((found < 0).any()))
 
 
-def _all(owner: str, what: str, found: pd.Series[float]) -> Markup:
-    rows = [[str(name), (number(value, 4), value)] for name, value in found.items()]
-    return details(f"All {len(found)}", table(["column", what], rows, caption=f"{owner}: {what}", numbers=(1,)))
+def _all(owner: str, what: str, found: pd.DataFrame) -> Markup:
+    rows = [[str(name), *((number(one, 4), one) for one in line)] for name, *line in found.itertuples(name=None)]
+    columns, numbers = ["column", *map(str, found.columns)], range(1, found.shape[1] + 1)
+    return details(f"All {len(found)}", table(columns, rows, caption=f"{owner}: {what}", numbers=numbers))
 
 
 def particulars(record: RunRecord, identifier: str) -> Markup:

@@ -47,7 +47,7 @@ def performance(record: RunRecord, identifier: str) -> Markup:
         return Markup("")
     names = ["everybody", *(f"{one['attribute']} {one['group']}" for one in found[1:])]
     columns = ["metric", *(f"{name} ({one['rows']:,})" for name, one in zip(names, found, strict=True))]
-    rows = [[name, *(_estimate(one["metrics"][name]) for one in found)] for name in PERFORMANCE]
+    rows = [[name, *(estimate(one["metrics"][name]) for one in found)] for name in PERFORMANCE]
     return section(
         identifier,
         f"Ranking and decisions on {PARTS[part]} rows",
@@ -58,7 +58,8 @@ def performance(record: RunRecord, identifier: str) -> Markup:
     )
 
 
-def _estimate(one: Sequence[float | None]) -> tuple[str, float] | str:
+def estimate(one: Sequence[float | None]) -> tuple[str, float] | str:
+    """Return a table's cell with a value and its interval; empty without a value."""
     value, low, high = one
     if value is None:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from evenhand.report.page.classes import class_groups, classes
 from evenhand.report.page.exchange import exchange
 from evenhand.report.page.leaks import leaks
 from evenhand.report.page.markup import Markup
@@ -20,7 +21,7 @@ Section: TypeAlias = Callable[[RunRecord, str], Markup]
 _ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, shapes, weights, particulars)
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
     "binary": (performance, people, *_ABOUT_THE_RUN),
-    "classes": _ABOUT_THE_RUN,
+    "classes": (classes, class_groups, *_ABOUT_THE_RUN),
     "numbers": (fit, residuals, *_ABOUT_THE_RUN),
 }
 """What a model predicts decides which metrics are shown; sections about the run are the same."""

@@ -64,6 +64,10 @@ def _outcome(record: RunRecord) -> dict[str, str]:
     part, labels = part_shown(record), record.result.get("labels", {})
     found, cut = record.result.get("performance", {}).get(part), record.result.get("cut")
     lines = {}
+    if (classes := record.result.get("classes", {}).get(part)) is not None:
+        shares = ", ".join(f"{one['label']} {100 * one['positives'] / one['rows']:.1f} %" for one in classes["metrics"])
+        lines["Base rates"] = f"{shares} of the {PARTS[part]} rows"
+        lines["Decision"] = "the class with the highest score"
     if found:
         rows, positives = found[0]["rows"], found[0]["positives"]
         share = positives / rows if rows else 0.0

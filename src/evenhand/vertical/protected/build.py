@@ -17,7 +17,7 @@ from evenhand.protocol.scoring import VOCABULARY as SCORING
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.problem import Party, PartyData, ServerData
+from evenhand.vertical.problem import Party, PartyData, ServerData, outputs
 from evenhand.vertical.protected.dealing import DealtParty, DealtServer
 from evenhand.vertical.protected.dealt_scores import DealtScoreParty, DealtScoreServer, ScoreDealer
 from evenhand.vertical.protected.guarding import check_columns, check_covers
@@ -89,7 +89,7 @@ def scoring_server(
     """
     members = _summed(terms)
     alone = [name for name in terms.names if name not in members]
-    inner: ScoreServer | Layer = ScoreServer((*alone, _together(terms)), rows)
+    inner: ScoreServer | Layer = ScoreServer((*alone, _together(terms)), rows, outputs=outputs(terms))
     keys = _session_of(SERVER, session)
     if terms.shares_weights and isinstance(inner, ScoreServer):
         inner = _shared_scores(inner, terms, shares_of(shares or {}, terms.passive), keys, _scores(terms, batch))

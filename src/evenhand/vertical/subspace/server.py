@@ -41,10 +41,10 @@ from evenhand.vertical.problem import (
     MOST_NARROW_ROUNDS,
     NARROWEST,
     ServerData,
+    check_even,
     has_intercept,
     narrowness,
     outputs,
-    uneven_targets,
 )
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
@@ -237,8 +237,7 @@ class SubspaceServer(Server):
         nu = self.present().derivative(self.multipliers)
         curvature = self._curvature()
         head = {"round": self.round, "last": int(self.closing)}
-        if not self.lagrangian.loss.classifies:
-            self._check_width(nu, np.sqrt(curvature))
+        self._check_width(nu, np.sqrt(curvature))
         asked = []
         for place, party in enumerate(self.parties):
             if self._directed(place) or self.closing:
@@ -250,12 +249,14 @@ class SubspaceServer(Server):
         return [DERIVATIVE.message(SERVER, party, **head, nu=nu.ravel(), curvature=curvature) for party in asked]
 
     def _check_width(self, *sent: Array) -> None:
-        """Refuse targets whose derivatives parties would refuse, with the cause, which only the server knows."""
+        """Refuse labels or targets whose derivatives parties would refuse; parties do not know the cause."""
+        if not self.terms.passive or self.terms.hides_nu:
+            return
         for values in sent:
             effective, narrow = narrowness(values)
             self.narrow_rounds += narrow
             if effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS:
-                raise uneven_targets(self.lagrangian, self.scores, effective)
+                check_even(self.job, self.lagrangian, self.scores, effective)
 
     def _curvature(self) -> Array:
         """Return the expected curvature on each row, where ν does not tell it; else nothing."""
