@@ -19,7 +19,7 @@ from evenhand.constraints.inequality_parts import PartSums
 from evenhand.constraints.leave_one_out import optimism
 from evenhand.constraints.proving import Proof, Proving, ShiftedBounds
 from evenhand.constraints.slices import Bounds
-from evenhand.constraints.widening import WidthSearch
+from evenhand.constraints.widening import UNBOUNDED, WidthSearch
 from evenhand.horizontal.sqp.counting import CountedParts
 from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.programs.optimality import SHARED, Residual
@@ -29,6 +29,8 @@ from evenhand.protocol.roles import SERVER
 PASSES = 8
 """Most moves of the bounds without a better model; most runs need two or three."""
 
+MUCH = 1.03
+"""Objective, in multiples of that without bounds on rates, above which other cuts are tried."""
 WIDTHS = 5
 """Problems that the search for wider bounds solves; each takes two to four rounds."""
 UNUSED = 0.5
@@ -92,6 +94,8 @@ class MovingBounds:
         Smooth sums over the shared parts, at the last model that was counted.
     search
         The search for wider bounds, if there is or was one.
+    free, least
+        Weights of the model without bounds on rates, if that search has solved for it, and its objective.
     """
 
     state_fields: ClassVar = {
@@ -106,6 +110,8 @@ class MovingBounds:
         "shifted": ShiftedBounds,
         "seen": Seen | None,
         "search": WidthSearch | None,
+        "free": Array | None,
+        "least": float,
     }
 
     def __init__(
@@ -119,6 +125,8 @@ class MovingBounds:
         self.patience, self.measured = PASSES, False
         self.seen: Seen | None = None
         self.search: WidthSearch | None = None
+        self.free: Array | None = None
+        self.least = np.inf
         self._begin()
 
     def _begin(self) -> None:
@@ -203,13 +211,21 @@ class MovingBounds:
             return verdict
         if seen.excess == 0.0 and not self.shifted.loose(seen.exact, self._table(seen.net), UNUSED):
             return verdict
-        gain = SMALLEST_GAIN * abs(seen.residual.objective)
-        self.search = WidthSearch(*seen.rank, self.shifted.width(seen.rows), gain, WIDTHS)
+        self.begin_search(seen)
         return Verdict.MOVED
+
+    def begin_search(self, seen: Seen) -> None:
+        """Search for wider bounds; the first problem has no bounds on rates."""
+        gain = SMALLEST_GAIN * abs(seen.residual.objective)
+        # Where no model is feasible, widths have little to offer, and other cuts of the free model more.
+        steps = WIDTHS if seen.excess == 0.0 else 1
+        self.search = WidthSearch(*seen.rank, self.shifted.width(seen.rows), gain, steps)
 
     def _widen(self, solution: Evaluation, net: Array, residual: Residual) -> Verdict:
         """Continue the search for wider bounds; at its end, the best solution so far is the answer."""
         assert self.search is not None
+        if self.search.width == UNBOUNDED:
+            self.free, self.least = solution.weights, residual.objective
         self._right(solution, net, residual)
         assert self.seen is not None
         self.search.take(self.shifted.excess(solution.exact), residual.objective, self.shifted.width(solution.rows))
@@ -237,6 +253,17 @@ class MovingBounds:
         """Move bounds by the difference of exact and smooth rates here."""
         self.patience -= 1
         self.shifted.follow(at.exact, at.rows)
+
+    def offer(self, at: Evaluation, net: Array, residual: Residual) -> None:
+        """Keep a model that was found in another way, if it is the best so far."""
+        self._right(at, net, residual)
+
+    @property
+    def wasteful(self) -> bool:
+        """Return whether no model has exact rates within their bounds, or all such models have lost much."""
+        if self.seen is None or self.proving.asks or not self.shifted.exact.any():
+            return False
+        return self.seen.excess > 0.0 or self.seen.residual.objective > MUCH * self.least
 
     # -- results
 

@@ -26,6 +26,7 @@ from evenhand.errors import DataError, DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.client import symmetric, upper_triangle
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
+from evenhand.horizontal.sqp.cutting import CutSearch
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.moving import MovingBounds, Seen, Verdict
 from evenhand.horizontal.sqp.options import LENGTHS, SQP
@@ -37,7 +38,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 
 MOST_DAMPING = 1e6
-Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out"]
+Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out", "cut"]
 
 
 class SQPServer(ProgramServer):
@@ -65,6 +66,7 @@ class SQPServer(ProgramServer):
         "fallback": Array,
         "fallback_merit": float,
         "moving": MovingBounds,
+        "cuts": CutSearch | None,
         "evaluation": Evaluation | None,
         "found": QuadraticStep | None,
     }
@@ -95,6 +97,7 @@ class SQPServer(ProgramServer):
         self.found: QuadraticStep | None = None
         self.stage: Stage = "first"
         self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
+        self.cuts: CutSearch | None = None
         # The best acceptable fraction of the current step, while a correction of it is evaluated.
         self.fallback: Array = self.trials[0].copy()
         self.fallback_merit = np.inf
@@ -200,6 +203,8 @@ class SQPServer(ProgramServer):
         """
         if self.stage == "first" and self.centres:
             return self._centre(1.0 - float(first.gradient[-1]))
+        if self.stage == "cut":
+            return self._cut(values, first)
         if self.stage in ("first", "confirm"):
             return self._move(first)
         assert self.evaluation is not None
@@ -357,6 +362,44 @@ class SQPServer(ProgramServer):
         self.moving.compare(self.evaluation.exact, own, shared)
         return self._judge(self.evaluation)
 
+    # -- other cuts, where bounds of smooth rates lead to no good model
+
+    def _begin_cuts(self) -> Sends:
+        """Search for cuts of the model without bounds on rates; solve for it before, if that was not done."""
+        moving, evaluation = self.moving, self.evaluation
+        assert moving.seen is not None
+        assert evaluation is not None
+        if moving.search is None:
+            moving.begin_search(moving.seen)
+            self._moved(evaluation)
+            return self._search(evaluation)
+        self.cuts = CutSearch(moving.seen.weights if moving.free is None else moving.free)
+        return self._ask_cut()
+
+    def _ask_cut(self) -> Sends:
+        """Request the next models of the search, or its end: the best one with its counts."""
+        assert self.cuts is not None
+        if self.rounds >= self.options.round_limit or not (self.cuts.open or self.cuts.best is not None):
+            return self._finish(SolveStatus.LIMIT)
+        self.stage = "cut"
+        self.trials = self.cuts.trials
+        return self._ask()
+
+    def _cut(self, values: Array, first: Evaluation) -> Sends:
+        assert self.cuts is not None
+        if self.cuts.open:
+            self.cuts.take(values, self.moving.shifted.excess(first.exact))
+            return self._ask_cut()
+        self.evaluation, self.net = first, np.zeros_like(self.net)
+        self.moving.offer(first, self.net, self._as_asked(first))
+        return self._finish(SolveStatus.LIMIT)
+
+    def unmet(self) -> str | None:
+        best = None if self.cuts is None else self.cuts.best
+        if best is None or not np.array_equal(self.answer, best):
+            return None
+        return "exact rates hold at another cut of the model without bounds; it is no optimum under them"
+
     def _report(self, rows: Array, exact: Array) -> None:
         assert self.residual is not None
         told = self.row_report(rows, None if self.counted is None else exact)
@@ -378,9 +421,11 @@ class SQPServer(ProgramServer):
         return max(residual.stationarity / self.options.tolerances[0], residual.distance / self.feasibility)
 
     def _finish(self, status: SolveStatus) -> Sends:
+        if self.cuts is None and self.classes is None and self.moving.wasteful:
+            return self._begin_cuts()
         self.status, self.done, seen = status, True, self.moving.seen
         if seen is not None:
-            if seen.excess == 0.0:
+            if seen.excess == 0.0 and self.unmet() is None:
                 self.status = SolveStatus.CONVERGED
             self.net, self.residual = seen.net, seen.residual
             if self.evaluation is None or not np.array_equal(seen.weights, self.evaluation.weights):
