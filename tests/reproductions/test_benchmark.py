@@ -95,6 +95,17 @@ def test_records_of_one_cell_are_replaced_by_the_last() -> None:
     assert merged([{**cell, "cpu": 1.0}], [{**cell, "cpu": 2.0}]) == [{**cell, "cpu": 2.0}]
 
 
+def test_cells_of_a_part_of_the_rows() -> None:
+    grid = Grid(("fedavg", "afl"), ("tiny",), ("iid",), seeds=(1, 2), rows=120)
+    cells = list(grid.cells())
+    assert [(cell["seed"], cell["method"]) for cell in cells] == [(1, "fedavg"), (1, "afl"), (2, "fedavg"), (2, "afl")]
+    record = next(grid.run())
+    assert record["rows"] == 120
+    # 36 held-out rows of 120: rates are multiples of 1/36.
+    assert (record["accuracy"] * 36) % 1 == pytest.approx(0.0, abs=1e-9) or record["accuracy"] == 1.0
+    assert "at most 120 rows" in page([record])
+
+
 def test_ranks_and_a_method_that_fails() -> None:
     cell = next(Grid(("fedavg",), ("tiny",)).cells())
     cost = {"DP": 0.1, "training rounds": 3, "bytes": 100, "cpu": 1.0}

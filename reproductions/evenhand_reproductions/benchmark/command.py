@@ -28,6 +28,7 @@ def benchmark(
     measure: Annotated[str, typer.Option(help="Its measure: loss, error or positive.")] = "error",
     clients: Annotated[int, typer.Option(min=2, help="Number of clients.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of methods with a fixed number.")] = 30,
+    rows: Annotated[int | None, typer.Option(min=100, help="Most rows of a table, drawn anew for each seed.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Seeds of each cell.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = FIRST_SEED,
     source: Annotated[Path | None, typer.Option(help="Local folder with the data sets.")] = None,
@@ -56,6 +57,7 @@ def benchmark(
             clients,
             rounds,
             tuple(range(seed, seed + runs)),
+            rows,
             source,
         )
         for record in grid.run(list(records)):

@@ -28,7 +28,7 @@ TABLES: Final = ("adult", "compas", "communities-crime", "german", "credit-defau
 HELD_OUT: Final = 0.3
 """Share of the rows on which models are measured."""
 METRICS: Final = ("accuracy", "log_loss", "DP", "DFP", "DFN", "equalized_odds", "DEO")
-KEY: Final = ("method", "set", "split", "constraint", "clients", "rounds", "seed")
+KEY: Final = ("method", "set", "rows", "split", "constraint", "clients", "rounds", "seed")
 """What makes two records the same cell."""
 
 
@@ -42,6 +42,8 @@ class Grid:
         Solvers by name; empty is all that are registered for linear models.
     constraint
         Asked of methods that take constraints; others train without.
+    rows
+        Most rows of a table; from a larger one so many are drawn anew for each seed. None takes all.
     rounds
         Rounds of methods with a fixed number; others stop by their own rule.
     """
@@ -55,6 +57,7 @@ class Grid:
     clients: int = 5
     rounds: int = 30
     seeds: tuple[int, ...] = tuple(range(10, 15))
+    rows: int | None = None
     source: Path | None = None
     names: tuple[str, ...] = field(init=False, default=())
 
@@ -78,9 +81,10 @@ class Grid:
         return f"{self.constraint} {self.epsilon:g} on {self.measure}"
 
     def cells(self) -> Iterator[Record]:
-        """Yield the key of each cell."""
-        for name, data, split, seed in product(self.names, self.sets, self.splits, self.seeds):
-            values = (name, data, split, self.asked, self.clients, self.rounds, seed)
+        """Yield the key of each cell, all methods of a seed and table first: what was stopped can be compared."""
+        size = "all" if self.rows is None else self.rows
+        for seed, data, split, name in product(self.seeds, self.sets, self.splits, self.names):
+            values = (name, data, size, split, self.asked, self.clients, self.rounds, seed)
             yield dict(zip(KEY, values, strict=True))
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
@@ -93,7 +97,7 @@ class Grid:
     def _fit(self, cell: Record) -> Record:
         table = _table(cell["set"], self.source)
         seed = int(cell["seed"])
-        order = np.random.default_rng(seed).permutation(len(table.frame))
+        order = np.random.default_rng(seed).permutation(len(table.frame))[: self.rows]
         held = int(HELD_OUT * len(order))
         test, train = np.sort(order[:held]), np.sort(order[held:])
         groups = table.sensitive.iloc[:, 0]

@@ -17,7 +17,7 @@ from evenhand_reproductions.writing import markdown_table, seeds_of
 
 GAP: Final = "equalized_odds"
 """The gap by which methods are ranked: the larger of the gaps of both error rates, on held-out rows."""
-GROUP: Final = ["set", "split", "constraint", "clients", "rounds"]
+GROUP: Final = ["set", "rows", "split", "constraint", "clients", "rounds"]
 
 
 def read(path: Path) -> list[Record]:
@@ -56,10 +56,11 @@ def page(records: Sequence[Record]) -> str:
         stability(frame),
     ]
     for group, cells in frame.groupby(GROUP, sort=False):
-        data, split, constraint, clients, rounds = group if isinstance(group, tuple) else (group,)
+        data, size, split, constraint, clients, rounds = group if isinstance(group, tuple) else (group,)
         parts += [
             f"## {data}, split by {split}",
-            f"{constraint}, {clients} clients, at most {rounds} rounds.",
+            f"{constraint}, {clients} clients, at most {rounds} rounds, "
+            + ("all rows." if size == "all" else f"at most {size} rows of the table."),
             _table(cells),
         ]
     return "\n\n".join(parts) + "\n"
@@ -70,6 +71,8 @@ def command(frame: pd.DataFrame) -> str:
     words = ["python -m evenhand_reproductions benchmark"]
     for option, column in (("--method", "method"), ("--set", "set"), ("--split", "split")):
         words += [f"{option} {value}" for value in frame[column].unique()]
+    if (size := frame["rows"].iloc[0]) != "all":
+        words.append(f"--rows {size}")
     return " ".join([*words, f"--seed {frame['seed'].min()} --runs {frame['seed'].nunique()}"])
 
 
