@@ -200,7 +200,7 @@ def test_a_tiny_figure_of_framed_pictures_counts_where_the_evidence_lies(
     network = partial(small_convolutions, (1, 16, 16))
     made = TrainingTask("framed-digits", rows, rows, rows, network, "Made rows.")
     monkeypatch.setattr(pages, "load_task", lambda name, source: made)
-    code, _, errors = command("fairfedavgalm-fig1", "--rounds", 1, "--out", tmp_path)  # type: ignore[operator]
+    code, _, errors = command("fairfedavgalm-fig1", "--rounds", 1, "--runs", 2, "--out", tmp_path)  # type: ignore[operator]
     assert code == 0, errors
     text = (tmp_path / "fairfedavgalm-fig1.md").read_text(encoding="utf-8")
     assert "share of the heat on the frame" in text
@@ -213,23 +213,34 @@ def test_a_tiny_figure_of_framed_pictures_counts_where_the_evidence_lies(
     assert (tmp_path / "fairfedavgalm-fig1.png").read_bytes() == drawn, "maps are kept, models are not needed"
 
 
-def frame_records(**shares: list[float | None]) -> pd.DataFrame:
-    return pd.DataFrame([{"method": method, fig1.SHARES: given} for method, given in shares.items()])
+def frame_records(*runs: dict[str, list[float | None]]) -> pd.DataFrame:
+    rows = [
+        {"seed": seed, "method": method, fig1.SHARES: given}
+        for seed, shares in enumerate(runs)
+        for method, given in shares.items()
+    ]
+    return pd.DataFrame(rows)
 
 
-def test_methods_are_compared_on_pictures_of_which_both_have_a_map() -> None:
+def test_a_verdict_on_where_models_look_needs_both_statistics_and_several_runs() -> None:
     """FedAvg has no map of the pictures on which the other one looks at the frame most."""
     common = [0.5, 0.6, 0.55, 0.58]
-    lower = [share - 0.2 for share in common[:2]] + [share - 0.21 for share in common[2:]]
-    line, other = fig1._framed(frame_records(FedAvg=[*common, None, None], ALM=[*lower, 1.0, 1.0]))
-    assert "the other way round (56.8 and 55.8 %). The two statistics disagree" in other
-    assert line.startswith("On the 4 of 6 pictures of which both have a map, ALM has 35.2 % of its evidence on the")
-    assert "FedAvg 55.8 % (evenly spread 43.8 %); difference -20.5 ± 0.3: it looks away from" in line
-    (line,) = fig1._framed(frame_records(FedAvg=lower, ALM=common))
-    assert "+20.5 ± 0.3: it looks more at" in line
-    (line,) = fig1._framed(frame_records(FedAvg=[0.4, 0.6], ALM=[0.5, 0.51]))
-    assert "looks neither more nor less" in line
-    (line,) = fig1._framed(frame_records(FedAvg=[None, 0.6], ALM=[0.5, None]))
+    lower = [[share - gap for share in common] for gap in (0.2, 0.21)]
+    only_here = [{"FedAvg": [*common, None], "ALM": [*one, 1.0]} for one in lower]
+    (line,) = fig1._framed(frame_records(*only_here))
+    assert line.startswith("ALM less FedAvg, share of the evidence on the frame in points: -20.5 ± 0.5 on the pictures")
+    assert "(4 to 4 of 5 a run), -7.6 ± 0.4 on all" in line
+    assert line.endswith("it looks away from the sensitive mark.")
+    (line,) = fig1._framed(frame_records(*({"FedAvg": one, "ALM": common} for one in lower)))
+    assert "+20.5 ± 0.5" in line
+    assert line.endswith("it looks more at the sensitive mark.")
+    turned = [{"FedAvg": [*common, None, None], "ALM": [*one, 1.0, 1.0]} for one in lower]
+    (line,) = fig1._framed(frame_records(*turned))
+    assert line.endswith("these runs do not tell where it looks.")
+    (line,) = fig1._framed(frame_records(only_here[0]))
+    assert "-20.0 (one run)" in line
+    assert line.endswith("these runs do not tell where it looks.")
+    (line,) = fig1._framed(frame_records({"FedAvg": [None, 0.6], "ALM": [0.5, None]}))
     assert "hardly any picture in common" in line
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,13 +26,14 @@ from evenhand_reproductions.fairfedavgalm.methods import COMPARED, PaperSetting,
 from evenhand_reproductions.fairfedavgalm.numbers import TABLE2
 from evenhand_reproductions.fairfedavgalm.tasks import TaskRows, TrainingTask
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
-from evenhand_reproductions.writing import Page, counted, markdown_table
+from evenhand_reproductions.writing import Page, counted, markdown_table, spread
 
 SETTING: Final = PaperSetting("α = 1, N = 10")
 EACH: Final = 2
 """Pictures of each (label, group): the first of the test rows, not chosen by what they show."""
 MEASURED: Final = 400
 """Test rows that the share of the heat on the frame is taken over: the first."""
+RUNS: Final = {"framed-digits": 5, "biased-digits": 1, "symmetric-digits": 1, "celeba": 1}
 CELLS_ACROSS: Final = 8
 """Of the last feature map."""
 RING: Final = 1 - ((CELLS_ACROSS - 2) / CELLS_ACROSS) ** 2
@@ -44,37 +46,44 @@ DIGITS: Final = ("less than 5", "5 or more")
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    """One seed of each set: a figure is of one model each."""
-    meter.expect(len(settings.sets) * len(COMPARED))
-    records: list[Record] = []
-    for name, task in pages.load_tasks(settings).items():
-        pictures = task.test.take(_shown(task))
-        for method in COMPARED:
-            meter.at(f"{SETS[name]}: {method.name}")
-            start = time.perf_counter()
-            run = fit(task, method, SETTING, settings.seed, settings.rounds)
-            network: Any = run.model
-            module = network.module
-            seconds = time.perf_counter() - start
-            records.append(
-                {
-                    "set": name,
-                    "seed": settings.seed,
-                    "condition": SETTING.name,
-                    "method": method.name,
-                    **quality(run, task.test),
-                    "rounds": run.certificate.rounds,
-                    "seconds": seconds,
-                    "task": task.description,
-                    **_looks(module, task),
-                    "heat": _packed(gradcam(module, pictures.inputs, _labels(pictures)).astype(np.float32)),
-                    "decisions": decisions(module, pictures.inputs).tolist(),
-                    "pictures": _packed(pictures.features),
-                    "shape": list(pictures.features.shape),
-                    "labels": _labels(pictures).tolist(),
-                }
-            )
-    return records
+    """Several seeds of each set; the pictures are of the first, because a figure is of one model each."""
+    draws = settings.draws(RUNS)
+    meter.expect(len(draws) * len(COMPARED))
+    tasks = pages.load_tasks(settings)
+    return [record for name, seed in draws for record in _fits(tasks[name], name, seed, settings, meter)]
+
+
+def _fits(task: TrainingTask, name: str, seed: int, settings: Settings, meter: Meter) -> Iterator[Record]:
+    for method in COMPARED:
+        meter.at(f"{SETS[name]}: {method.name}, seed {seed}")
+        start = time.perf_counter()
+        run = fit(task, method, SETTING, seed, settings.rounds)
+        network: Any = run.model
+        seconds = time.perf_counter() - start
+        yield {
+            "set": name,
+            "seed": seed,
+            "condition": SETTING.name,
+            "method": method.name,
+            **quality(run, task.test),
+            "rounds": run.certificate.rounds,
+            "seconds": seconds,
+            "task": task.description,
+            **_looks(network.module, task),
+            **(_drawn(network.module, task) if seed == settings.seed else {}),
+        }
+
+
+def _drawn(module: Any, task: TrainingTask) -> Record:
+    """The pictures of the figure, the model's maps of them and its decisions."""
+    pictures = task.test.take(_shown(task))
+    return {
+        "heat": _packed(gradcam(module, pictures.inputs, _labels(pictures)).astype(np.float32)),
+        "decisions": decisions(module, pictures.inputs).tolist(),
+        "pictures": _packed(pictures.features),
+        "shape": list(pictures.features.shape),
+        "labels": _labels(pictures).tolist(),
+    }
 
 
 def _labels(rows: TaskRows) -> Integers:
@@ -125,15 +134,17 @@ def page(records: pd.DataFrame) -> Page:
             "how much of the evidence lies on it can be counted. (Maps are as coarse as the network's last layer, 8 × "
             f"8: what is counted are the outermost cells, which hold the frame and hardly any digit. They are "
             f"{100 * RING:.0f} % of the picture: that is what evidence spread evenly would have there.)",
-            f"The page has {counted(chosen['seed'].nunique())}: ± is over pictures of one network, not over networks, "
-            "and no sentence below is about the method in general. A first page compared means over different "
-            "pictures, and had the other verdict on FairFedAvgALM; the statistic was changed after that had been seen. "
-            "Both are shown.",
+            f"The page has {counted(chosen['seed'].nunique())}; ± below is the standard error over them. The first "
+            "page had one run and compared means over different pictures; the statistic was changed after its verdict had "
+            "been seen, and the verdict then was the other one. So both statistics are shown, and a method is "
+            "only said to look away from the frame, or at it, if both say so by two standard errors.",
             *_framed(chosen),
         ]
     elif first != "celeba":
         notes.append("The colour lies on the same pixels as the shape: a map cannot tell which of them a model sees.")
-    more = f"{EACH} pictures of each label and group, the first of the test rows. The models are those of one run."
+    more = (
+        f"{EACH} pictures of each label and group, the first of the test rows. The models are those of the first seed."
+    )
     tables = pages.tables(chosen, TABLE2)
     if first == FRAMED:
         tables.append((f"Where the evidence lies, on the first {MEASURED} test rows", _frame_table(chosen)))
@@ -141,50 +152,57 @@ def page(records: pd.DataFrame) -> Page:
 
 
 def _frame_table(records: pd.DataFrame) -> str:
-    rows = [
-        [str(row["method"]), f"{100 * row['on the frame']:.1f}", f"{100 * RING:.1f}", f"{100 * row['no evidence']:.1f}"]
-        for row in records.to_dict("records")
-    ]
+    rows = []
+    for method, runs in records.groupby("method", sort=False):
+        shares, empty = (spread(runs[name], 100.0, 1) for name in ("on the frame", "no evidence"))
+        rows.append([str(method), shares, f"{100 * RING:.1f}", empty])
     header = ["method", "share of the heat on the frame, %", "of the area, %", "pictures without any heat, %"]
     return markdown_table(header, rows)
 
 
 def _framed(records: pd.DataFrame) -> list[str]:
-    """Who has less of its evidence on the frame, on pictures of which both have a map."""
+    """Who has less of its evidence on the frame: on pictures of which both have a map, and on all with a map."""
     if SHARES not in records:
         return [
             "The shares are means over the pictures of which a method has a map, and these are not the same for all: "
             "records of this run do not tell them apart, so that the methods cannot be compared by them."
         ]
-    of = {str(row["method"]): np.array(row[SHARES], dtype=np.float64) for row in records.to_dict("records")}
-    (plain, theirs), *others = of.items()
-    lines = []
-    for name, own in others:
+    plain, *others = records["method"].unique()
+    return [_compared(str(name), str(plain), records) for name in others]
+
+
+def _compared(name: str, plain: str, records: pd.DataFrame) -> str:
+    common, each, pictures = [], [], []
+    for _, runs in records.groupby("seed"):
+        own, theirs = (np.array(runs.loc[runs["method"] == one, SHARES].iloc[0], np.float64) for one in (name, plain))
         both = ~np.isnan(own) & ~np.isnan(theirs)
         if both.sum() < 2:
-            lines.append(f"{name} and {plain} have maps of hardly any picture in common.")
-            continue
-        apart = 100 * (own - theirs)[both]
-        mean, error = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(both.sum()))
-        verdict = "looks away from" if mean < 0 else "looks more at"
-        if abs(mean) <= 2 * error:
-            verdict = "looks neither more nor less, as far as these pictures tell, at"
-        lines.append(
-            f"On the {both.sum()} of {len(own)} pictures of which both have a map, {name} has "
-            f"{100 * own[both].mean():.1f} % of its evidence on the frame, {plain} {100 * theirs[both].mean():.1f} % "
-            f"(evenly spread {100 * RING:.1f} %); difference {mean:+.1f} ± {error:.1f}: it {verdict} the sensitive "
-            "mark."
-        )
-        own_mean, their_mean = float(np.nanmean(own)), float(np.nanmean(theirs))
-        if (own_mean < their_mean) != (mean < 0):
-            lines.append(
-                f"{name}: over all pictures of which each has a map it is the other way round ({100 * own_mean:.1f} "
-                f"and {100 * their_mean:.1f} %). The two statistics disagree, so these runs do not tell where it looks."
-            )
-    return lines
+            return f"{name} and {plain} have maps of hardly any picture in common."
+        pictures.append(int(both.sum()))
+        common.append(100 * float((own - theirs)[both].mean()))
+        each.append(100 * float(np.nanmean(own) - np.nanmean(theirs)))
+    found = [_difference(values) for values in (common, each)]
+    signs = {sign for _, sign in found}
+    verdicts = {-1: "it looks away from the sensitive mark", 1: "it looks more at the sensitive mark"}
+    verdict = verdicts.get(signs.pop() if len(signs) == 1 else 0, "these runs do not tell where it looks")
+    return (
+        f"{name} less {plain}, share of the evidence on the frame in points: {found[0][0]} on the pictures of which "
+        f"both have a map ({min(pictures)} to {max(pictures)} of {len(own)} a run), {found[1][0]} on all of which each has "
+        f"one: {verdict}."
+    )
+
+
+def _difference(values: list[float]) -> tuple[str, int]:
+    """Return mean and standard error over seeds in words, and the sign if it is clear by two standard errors."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return f"{mean:+.1f} (one run)", 0
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    return f"{mean:+.1f} ± {error:.1f}", int(np.sign(mean)) if abs(mean) > 2 * error else 0
 
 
 def _draw(records: pd.DataFrame, path: Path) -> None:
+    records = records[records["heat"].notna()]
     shape = tuple(records["shape"].iloc[0])
     images = as_floats(_unpacked(records["pictures"].iloc[0], np.uint8).reshape(shape))
     names = LABELS.get(str(records["set"].iloc[0]), DIGITS)
