@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = "Programming Language :: Python :: "
-EXTRAS = ("sql", "privacy", "trees")
+EXTRAS = ("sql", "privacy", "skops", "trees")
 
 
 def project() -> dict[str, Any]:

@@ -138,6 +138,7 @@ class Holdings:
                 known if one.active else None,
                 one.categorical,
                 one.signs,
+                learner=one.learner,
             )
             for one in parties
         }

@@ -129,6 +129,10 @@ class ColumnWarning(EvenhandWarning):
     """A column was encoded in a way its owner may not expect; the message names the key that changes it."""
 
 
+class LearnerWarning(EvenhandWarning):
+    """A party's own learner could not be fitted; the party goes on without its column in this round."""
+
+
 class GridEdgeWarning(EvenhandWarning):
     """The best value is at the edge of the grid: a better one may lie beyond."""
 

@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 NOT_FOR_SOLVERS = {"socket", "ssl", "threading", "multiprocessing", "asyncio", "concurrent", "subprocess", "time"}
 NOT_FOR_SOLVERS |= {f"{PACKAGE}.{room}" for room in ("runtime", "report", "cli", "data", "training", "jobs")}
 # Packages of pyproject.toml's extras: only what needs one may import it, and only when it is used.
-EXTRAS = {"torch", "nvflare", "flwr", "lightgbm", "adbc_driver_manager", "dp_accounting", "mlflow"}
+EXTRAS = {"torch", "skops", "nvflare", "flwr", "lightgbm", "adbc_driver_manager", "dp_accounting", "mlflow"}
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 PICKLING_WORDS = {"allow_pickle", "read_pickle", "to_pickle"}
 

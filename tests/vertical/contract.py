@@ -42,6 +42,7 @@ from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 SUITABLE: dict[str, dict[str, Any]] = {
     "trees": {"patience": 10},
+    "learners": {"patience": 10},
     "fairvfl": {"step": 0.5, "dual_step": 0.5, "damping": 0.0},
     "fedbcd": {"step": 0.5},
     **{name: {"batch_size": 8} for name in METHODS},

@@ -305,6 +305,7 @@ def test_a_row_s_held_out_score_never_saw_it() -> None:
             Lagrangian(one.labels, bind_inequalities((), {}, one.labels, pd.DataFrame(index=range(300)), each))
             for each in kept
         ]
+        server.parts = parts
         server.problem.take_folds(parts, fold)
         server.scores[:], server.held_out[:] = 0.0, 0.0
         InProcess([server, *parties]).run()

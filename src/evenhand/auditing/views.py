@@ -27,6 +27,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.roles import trainings
 from evenhand.vertical import messages as linear
 from evenhand.vertical.finishing import JOINT_SCORES
+from evenhand.vertical.learners import messages as learners
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected import messages as protected
 from evenhand.vertical.protected.sharing import inverse_by_bands
@@ -43,8 +44,10 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     linear.DERIVATIVE.kind: {"nu": "derivative"},
     linear.WEIGHTED_DERIVATIVE.kind: {"nu": "derivative"},
     trees.DERIVATIVES.kind: {"gradient": "derivative", "curvature": "joint"},
+    learners.RESPONSE.kind: {"gradient": "derivative", "curvature": "joint"},
     vfb2.THETA.kind: {"theta": "derivative"},
     linear.DIRECTION.kind: {"scores": "contribution"},
+    learners.OUTPUTS.kind: {"columns": "contribution"},
     linear.SCORES.kind: {"scores": "contribution"},
     PARTIAL_SCORES.kind: {"scores": "contribution"},
     ACROSS_SCORES.kind: {"scores": "contribution"},
@@ -74,6 +77,7 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     protected.ENCRYPTED_SHARE.kind: {"places": "ciphertext"},
     protected.ENCRYPTED_SCORES.kind: {"places": "ciphertext"},
     linear.COEFFICIENTS.kind: {"coefficients": "step", "intercept": "step"},
+    learners.COMBINATION.kind: {"coefficients": "step", "intercept": "step"},
 }
 """The fields of vertical messages that attacks read, and what they are.
 

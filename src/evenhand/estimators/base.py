@@ -18,11 +18,14 @@ from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.kinds import Constraints, Label, as_list
 from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.unencoded import UnencodedColumns
 from evenhand.errors import DataError, InputError
+from evenhand.estimators.own_models import party_learners, vertical_model
 from evenhand.estimators.rows import FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.shared import NestedParameters, named_solver, recorded_fit, seed_of
 from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named_columns, named_tables, split_off
-from evenhand.models.kinds import as_model
+from evenhand.models.kinds import ModelKind
+from evenhand.models.learning.base import PartyLearner
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores, without_rows
 from evenhand.privacy.levels import protection_of
@@ -70,6 +73,7 @@ class VerticalEstimator(NestedParameters):
         solver: Any = "auto",
         constraint: Constraints = None,
         model: Any = "linear",
+        models: Any = None,
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
@@ -90,6 +94,7 @@ class VerticalEstimator(NestedParameters):
         self.solver = solver
         self.constraint = constraint
         self.model = model
+        self.models = models
         self.roles = roles
         self.alpha = alpha
         self.max_rounds = max_rounds
@@ -153,7 +158,7 @@ class VerticalEstimator(NestedParameters):
         if self._audit_inputs is not None:
             truth = rows[holder].labels().truth
             parties = [
-                PartyColumns(name, own.matrix, parts[name] == "active", signs=own.encoder.signs)
+                PartyColumns(name, own.matrix, parts[name] == "active", signs=own.encoder.signs, learner=own.learner)
                 for name, own in rows.items()
             ]
             self._audit_inputs.append(
@@ -176,19 +181,30 @@ class VerticalEstimator(NestedParameters):
         seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
         if isinstance(self.encoder, Mapping) and (strange := [name for name in self.encoder if name not in tables]):
             raise InputError(f"encoder names {strange[0]!r}, which is not a party; the parties are {', '.join(tables)}")
+        learners = party_learners(self.model, self.models, list(tables)) if job.model == "own" else {}
         rows: dict[str, FrameRows] = {}
         for name, table in tables.items():
-            own = self._encoder(name, job)
+            learner = learners.get(name)
+            own = self._encoder(name, job, learner)
             if name == holder:
                 rows[name] = HolderRows(name, table, everybody, how, job, own, beside, read, seed)
             else:
                 rows[name] = FrameRows(name, table, everybody, how, job, own)
+            rows[name].learner = learner
         return rows
 
-    def _encoder(self, party: str, job: Job) -> PartyEncoder:
+    def _encoder(self, party: str, job: Job, learner: PartyLearner | None) -> PartyEncoder:
         """Return a party's encoder: a fitted one as it is, otherwise a new one with the same parameters."""
         given = self.encoder.get(party) if isinstance(self.encoder, Mapping) else self.encoder
-        defaults: dict[str, Any] = {"as_is": job.model == "trees", "auto_numbers": default_numbers(job, "vertical")}
+        encoding = None if learner is None else learner.encoding
+        defaults: dict[str, Any] = {
+            "as_is": job.model == "trees" or encoding == "as_is",
+            "auto_numbers": "curves" if encoding == "curves" else default_numbers(job, "vertical"),
+        }
+        if encoding == "raw":
+            if given is not None and not isinstance(given, UnencodedColumns):
+                raise InputError(f"{party}: its model takes raw columns, so it has no encoder; remove the encoder")
+            return UnencodedColumns()
         if given is None:
             return PartyEncoder(**defaults)
         if not isinstance(given, PartyEncoder):
@@ -229,9 +245,13 @@ class VerticalEstimator(NestedParameters):
             cut=fixed_cut(threshold),
             rule=threshold if isinstance(threshold, Threshold) else None,
             **protection_of(self.protection),
-            **as_model(self.model, "vertical").job_fields,
+            **self._model_kind().job_fields,
         )
         return resolve(job, self.tol)
+
+    def _model_kind(self) -> ModelKind:
+        """Return the model as the job has it."""
+        return vertical_model(self.model, self.models, named_solver("vertical", self.solver)[0])
 
     def _class_weight(self, classes: tuple[Label, ...]) -> Any:
         """Return the weights of the negative and the positive class, or of all of more than two."""

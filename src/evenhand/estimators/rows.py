@@ -16,6 +16,7 @@ from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
 from evenhand.estimators.tables import Beside, align_all, encode, in_words_of_fit, take_rows
 from evenhand.jobs.tables import tell
+from evenhand.models.learning.base import PartyLearner
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job
@@ -54,6 +55,7 @@ class FrameRows:
         self._encoded: tuple[PartyEncoder, Matrix] | None = None
         self._there: Booleans = np.ones(0, dtype=bool)
         self.weights: Array | None = None
+        self.learner: PartyLearner | None = None
 
     def ids(self) -> pd.Index | int:
         found = self._everybody[self.name]
@@ -78,7 +80,9 @@ class FrameRows:
 
     def columns(self) -> EncodedColumns:
         encoder = self.encoder
-        return EncodedColumns(self.matrix, encoder.categorical, self.weights, self._signs(), encoder.marks_absence)
+        return EncodedColumns(
+            self.matrix, encoder.categorical, self.weights, self._signs(), encoder.marks_absence, self.learner
+        )
 
     def _signs(self) -> Integers | None:
         try:

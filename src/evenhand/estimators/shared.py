@@ -71,6 +71,8 @@ def _parameters(value: Any) -> dict[str, Any] | None:
 
 def _replaced(name: str, value: Any, changed: dict[str, Any]) -> Any:
     known = _parameters(value)
+    if known is None and hasattr(value, "set_params"):
+        return value.set_params(**changed)
     if known is None:
         raise InputError(
             f"{name}__{next(iter(changed))} needs one object as {name}, such as EqualOpportunity(), Subspace() or "

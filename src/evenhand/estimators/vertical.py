@@ -31,7 +31,6 @@ from evenhand.estimators.shared import (
 )
 from evenhand.estimators.tables import Beside, Tables
 from evenhand.jobs.quality import chosen_cut, searched_cut
-from evenhand.models.kinds import as_model
 from evenhand.protocol.job import Job, RuntimeName
 from evenhand.protocol.solver import Solver
 from evenhand.runtime.inprocess import VirtualClock
@@ -48,6 +47,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     ----------
     solver
         ``"subspace"`` (linear parties, about ten rounds), ``"trees"`` (boosted trees, about ten rounds),
+        ``"learners"`` (any model at any party, about five rounds),
         ``"fairvfl"`` (the papers' method, also for neural parties), ``"fedbcd"`` (which takes no constraint), or VFB²'s
         stochastic ``"vfb2-svrg"``, ``"vfb2-saga"`` and ``"vfb2-sgd"`` (linear parties, scores summed behind masks,
         very wide sparse tables); ``"auto"`` is the first that applies. An object of `evenhand.solvers` sets its options
@@ -57,7 +57,11 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     model
         ``"linear"``; ``"mlp"`` for neural parties (extra ``torch``); ``"trees"`` for boosted trees (extra ``trees``),
         which support missing values and categories. An object of `evenhand.models` has settings too:
-        ``Linear(fit_intercept=False)``, ``MLP(hidden=(64, 32))``, ``BoostedTrees()``.
+        ``Linear(fit_intercept=False)``, ``MLP(hidden=(64, 32))``, ``BoostedTrees()``. With solver ``"learners"``, any
+        model for all parties: also ``"curves"``, a regressor of scikit-learn's or LightGBM's, a torch module, or an
+        object of `evenhand.models` such as ``NetworkLearner(epochs=50)``.
+    models
+        With solver ``"learners"``, which it implies: a model for each party, as a list or by the party's name.
     roles
         Which parties hold labels and groups: ``None`` makes the first party active and the others passive,
         ``"all-active"`` is the setting of FairVFL's first version, and a list names the role of each.
@@ -256,7 +260,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
 
     def _solver(self) -> Solver[Any, Any]:
         name, _ = named_solver("vertical", self.solver)
-        return find("vertical", solver_name(Job(solver=name, **as_model(self.model, "vertical").job_fields)))
+        return find("vertical", solver_name(Job(solver=name, **self._model_kind().job_fields)))
 
 
 class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # type: ignore[misc]
@@ -294,6 +298,7 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
         solver: Any = "auto",
         constraint: Constraints = None,
         model: Any = "linear",
+        models: Any = None,
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
@@ -311,6 +316,7 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
             solver=solver,
             constraint=constraint,
             model=model,
+            models=models,
             roles=roles,
             alpha=alpha,
             max_rounds=max_rounds,

@@ -16,6 +16,7 @@ from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
 from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
 from evenhand.data.tables.reference import Reference
+from evenhand.data.tables.unencoded import encoder_from_state
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
@@ -183,7 +184,7 @@ def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
     """Return a party's encoder from a finished run."""
     state = folder.read_party(name, "encoder")
     try:
-        return PartyEncoder.from_state(state)
+        return encoder_from_state(state)
     except DataError as error:
         raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
 

@@ -75,6 +75,21 @@ class MLP(ModelKind):
 
 
 @dataclass(frozen=True)
+class OwnModels(ModelKind):
+    """Each party has a model of its own choice, which other participants do not learn; vertical only.
+
+    Parameters
+    ----------
+    fit_intercept
+        Whether scores have an intercept.
+    """
+
+    fit_intercept: bool = True
+    kind: ClassVar[ModelName] = "own"
+    splits: ClassVar[tuple[Split, ...]] = ("vertical",)
+
+
+@dataclass(frozen=True)
 class ResNet18(ModelKind):
     """A small ResNet-18 for images; horizontal only (extra `torch`).
 
@@ -115,7 +130,7 @@ class TorchModule(ModelKind):
     splits: ClassVar[tuple[Split, ...]] = ("horizontal",)
 
 
-NAMED: Final[dict[str, type[ModelKind]]] = {one.kind: one for one in (Linear, MLP, BoostedTrees, ResNet18)}
+NAMED: Final[dict[str, type[ModelKind]]] = {one.kind: one for one in (Linear, MLP, BoostedTrees, OwnModels, ResNet18)}
 """Models that are known by name."""
 
 

@@ -11,6 +11,8 @@ from evenhand.arrays import Array, Matrix
 from evenhand.errors import RunError
 from evenhand.models.across import Routes, routes_from_state, routes_state
 from evenhand.models.base import Scorer
+from evenhand.models.learned import LearnedModel, learned_from_state, learned_state
+from evenhand.models.learning.base import PartyLearner
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.models.trees import TreesModel
@@ -34,19 +36,25 @@ def to_state(model: Scorer) -> State:
     if isinstance(model, WeightShare):
         words = model.words.view(np.int64)
         return {"model": "share", "words": words, "columns": model.columns, "column_bits": model.column_bits}
+    if isinstance(model, LearnedModel):
+        return learned_state(model)
     raise TypeError(f"no file format for {type(model).__name__}")
 
 
-def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
+def from_state(state: State, text: str = "", splits: str = "", learner: PartyLearner | None = None) -> Scorer:
     """Read a model that can score other rows; it holds no training rows.
 
     Parameters
     ----------
     text, splits
         LightGBM's text models, for trees.
+    learner
+        The party's own learner, which reads models of its own code.
     """
     if isinstance(kind := state.get("model"), str) and kind == "share":
         return _share(state)
+    if isinstance(kind, str) and kind == "learned":
+        return learned_from_state(state, learner)
     weights, columns = state.get("weights"), state.get("columns")
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
         raise RunError("the weights file holds no list of weights")
@@ -85,6 +93,8 @@ def linear_parts(state: State) -> tuple[Array, Array]:
 
 def without_rows(model: Scorer) -> Scorer:
     """Return a copy that scores rows and holds none of those it was trained on."""
+    if isinstance(model, LearnedModel):
+        return model.without_rows()
     texts = (model.text, model.splits_text) if isinstance(model, TreesModel) else ("", "")
     return from_state(to_state(model), *texts)
 

@@ -131,8 +131,8 @@ def check_option_names(owner: str, options: type[Any], given: Mapping[str, Any])
             raise InputError(f"{owner} has no option {name!r}{near(name, known)}")
 
 
-ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
-"""Models; ``"module"`` is a torch module that every participant has as code."""
+ModelName = Literal["linear", "mlp", "trees", "resnet18", "module", "own"]
+"""Models; ``"module"`` is a torch module that every participant has as code, ``"own"`` each party's own choice."""
 MODELS: Final[tuple[ModelName, ...]] = get_args(ModelName)
 RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
@@ -200,7 +200,8 @@ class Job:
         Constraints of the model; none trains without.
     model
         ``"linear"``, ``"mlp"`` for perceptrons, ``"trees"``, which solver ``"trees"`` implies, ``"resnet18"`` for
-        images, or ``"module"`` for a torch module that every client has as code. The last two are for clients only.
+        images, or ``"module"`` for a torch module that every client has as code; these two are for clients only.
+        ``"own"``, which solver ``"learners"`` implies: each party has a model of its own choice.
     alpha
         μ of the regulariser (μ/2)‖θ‖²; None is 2/n, the papers' choice.
     max_rounds
@@ -283,6 +284,8 @@ class Job:
         if self.solver == "trees" and self.model == "linear":
             # "linear" is the default, so solver "trees" alone is enough to choose trees.
             object.__setattr__(self, "model", "trees")
+        if self.solver == "learners" and self.model == "linear":
+            object.__setattr__(self, "model", "own")
         find_loss(self.loss, self.power)
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))

@@ -16,6 +16,7 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.data.tables.columns import Shape
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.unencoded import encoder_from_state
 from evenhand.errors import MissingExtraError
 from evenhand.models.saved import from_state, linear_parts, state_is_of_trees
 from evenhand.models.trees import TreesModel
@@ -149,7 +150,7 @@ def _slopes(folder: RunFolder) -> Iterator[tuple[str, PartyEncoder, Array]]:
     for owner, read in folder.owners.items():
         state = read("weights")
         if state.get("model") == "linear":
-            yield owner, PartyEncoder.from_state(read("encoder")), linear_parts(state)[0]
+            yield owner, encoder_from_state(read("encoder")), linear_parts(state)[0]
 
 
 def _weights(folder: RunFolder) -> dict[str, pd.DataFrame]:
@@ -180,7 +181,7 @@ def _columns(folder: RunFolder) -> dict[str, dict[str, str]]:
         # Pictures have no encoder.
         if not {f"parties/{owner}/encoder.json", "model/encoder.json"} & folder.files.keys():
             continue
-        encoder = PartyEncoder.from_state(read("encoder"))
+        encoder = encoder_from_state(read("encoder"))
         found[owner] = {name: encoder.kinds.get(name, "number") for name in encoder.columns_in}
     return found
 
@@ -199,6 +200,6 @@ def _importances(folder: RunFolder) -> dict[str, pd.Series[float]]:
             except MissingExtraError:
                 return {}
             # A date is several features.
-            names = PartyEncoder.from_state(read("encoder")).feature_names_out
+            names = encoder_from_state(read("encoder")).feature_names_out
             found[owner] = pd.Series(gains, index=names, dtype=float)
     return found

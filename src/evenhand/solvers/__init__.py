@@ -16,6 +16,7 @@ from evenhand.protocol.solver import Solver
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, register
 from evenhand.vertical.fairvfl_schedule import FairVFL
 from evenhand.vertical.fedbcd import FedBCD
+from evenhand.vertical.learners.options import Learners
 from evenhand.vertical.subspace.party import Subspace
 from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.vfb2.options import AFSAGAVP, AFSGDVP, AFSVRGVP, VFB2SAGA, VFB2SGD, VFB2SVRG
@@ -38,6 +39,7 @@ __all__ = [
     "FedAvg",
     "FedBCD",
     "HistogramTrees",
+    "Learners",
     "ProxAL",
     "Solver",
     "Subspace",

@@ -20,12 +20,13 @@ from evenhand.programs.optimality import SHARED
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Solver, Split
 from evenhand.protocol.terms import HorizontalTerms
-from evenhand.vertical import fairvfl, fedbcd, subspace, trees, vfb2
+from evenhand.vertical import fairvfl, fedbcd, learners, subspace, trees, vfb2
 from evenhand.vertical.problem import Party
 from evenhand.vertical.server import Server
 
 VERTICAL: Final[dict[str, Solver[Server, Party]]] = {
-    one.name: one for one in (subspace.SOLVER, trees.SOLVER, fairvfl.SOLVER, fedbcd.SOLVER, *vfb2.SOLVERS)
+    one.name: one
+    for one in (subspace.SOLVER, trees.SOLVER, learners.SOLVER, fairvfl.SOLVER, fedbcd.SOLVER, *vfb2.SOLVERS)
 }
 HORIZONTAL: Final[dict[str, Solver[HorizontalServer, HorizontalClient]]] = {
     one.name: one
@@ -75,7 +76,7 @@ def able(split: Split, field: str, value: Any = True) -> str:
     return " or ".join(repr(name) for name, solver in _LISTS[split].items() if allows(solver))
 
 
-_OF_MODEL: Final = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees"}
+_OF_MODEL: Final = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees", "own": "learners"}
 
 
 def solver_name(job: Job) -> str:
@@ -248,12 +249,18 @@ def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
             f"solver {job.solver!r} needs model {' or '.join(map(repr, solver.models))}, not {job.model!r}"
         )
     solver.settings(job)
+    if job.model == "own" and job.protection in ("dealer", "encrypted"):
+        raise InputError(
+            f"solver {job.solver!r} does not support protection {job.protection!r}: a party fits its model to "
+            "derivatives in the clear, and networks or trees cannot be fitted to shares of them; choose 'masked', or "
+            f"solver {able('vertical', 'protections', job.protection)}"
+        )
     if job.protection not in ("auto", *solver.protections):
         others = able("vertical", "protections", job.protection)
         choices = f"solver {others}" if others else f"protection {' or '.join(map(repr, solver.protections))}"
         raise InputError(f"solver {job.solver!r} does not support protection {job.protection!r}; choose {choices}")
     if job.protection not in ("auto", "none") and (
-        job.model != "linear" or job.options.get("pace", "exact") != "exact"
+        job.model not in ("linear", "own") or job.options.get("pace", "exact") != "exact"
     ):
         raise InputError(f"protection {job.protection!r} needs linear models with pace='exact'; choose 'none'")
     if job.loss != "logistic" and job.protection not in ("auto", *OF_ANY_LOSS):

@@ -66,8 +66,8 @@ def folds(terms: VerticalTerms) -> int:
     """
     job = terms.job
     alone = len(terms.active) == 1 and job.label_privacy is None
-    # Trees are cross-fitted in one training.
-    takes = solver_of(terms).takes_weights and job.model != "trees"
+    # Trees and learners are cross-fitted in one training.
+    takes = solver_of(terms).takes_weights and job.model not in ("trees", "own")
     return FOLDS if job.rule is not None and alone and takes else 1
 
 

@@ -118,7 +118,11 @@ def _again(
         short = replace(terms, job=replace(terms.job, max_rounds=rounds, rule=None), n_rows=int(kept.sum()))
         data = {
             one.name: PartyData(
-                one.matrix[kept], known=known if one.active else None, categorical=one.categorical, signs=one.signs
+                one.matrix[kept],
+                known=known if one.active else None,
+                categorical=one.categorical,
+                signs=one.signs,
+                learner=one.learner,
             )
             for one in parties
         }

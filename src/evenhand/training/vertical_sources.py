@@ -16,6 +16,7 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, InputError
+from evenhand.models.learning.base import PartyLearner
 from evenhand.printing import listed, quoted
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.privacy.randomised_response import AnswerKey
@@ -46,6 +47,8 @@ class EncodedColumns(NamedTuple):
         For each column the sign that its weight must have, or 0; None without `monotone`.
     marks_absence
         Whether the last column marks rows that the party lacks.
+    learner
+        The model of the party's own choice, with solver ``"learners"``.
     """
 
     matrix: Matrix
@@ -53,6 +56,7 @@ class EncodedColumns(NamedTuple):
     weights: Array | None = None
     signs: Integers | None = None
     marks_absence: bool = False
+    learner: PartyLearner | None = None
 
 
 class PartySource(Protocol):

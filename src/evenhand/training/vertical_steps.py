@@ -91,6 +91,7 @@ class VerticalTraining(Training):
         elif isinstance(self.own, PartyData):
             yield from (self.own.matrix, self.own.weights, self.own.categorical)
             yield from () if self.own.signs is None else (self.own.signs,)
+            yield from () if self.own.learner is None else (self.own.learner.words,)
 
 
 class TrainedParty(NamedTuple):
@@ -304,6 +305,7 @@ def party_steps(
         columns.categorical,
         columns.signs,
         columns.marks_absence,
+        learner=columns.learner,
         session=session,
     )
     return (yield from train_as_party(terms, name, own, truth))

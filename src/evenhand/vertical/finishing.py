@@ -2,8 +2,8 @@
 
 All messages before follow from randomised responses, and so do the other parties' parts of the model. At the end the
 server sends the label holder the sum of all parties' scores. The holder fits its own part with its true labels and
-groups: the weights of a linear model, or a few more trees that it grows alone. Constraints then hold on the true labels
-of the training rows. Its part never leaves it, and nothing is sent after it.
+groups: the weights of a linear model, the coefficients of its learners, or a few more trees that it grows alone.
+Constraints then hold on the true labels of the training rows. Its part never leaves it, and nothing is sent after it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import ShiftedBounds
 from evenhand.errors import ProtocolError
 from evenhand.models.base import Scorer
+from evenhand.models.learned import LearnedModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.trees import TreesModel
 from evenhand.programs.combining.columns import Columns, DenseColumns
@@ -87,7 +88,7 @@ class FinishParty(Follower):
 
             grow_on(self.model, self.lagrangian, message["scores"], self.terms)
         else:
-            assert isinstance(self.model, LinearModel)
+            assert isinstance(self.model, LinearModel | LearnedModel)
             refit(self.model, self.lagrangian, message["scores"], self.terms.regulariser)
         self.done = True
         return ()
@@ -116,13 +117,15 @@ class FinishParty(Follower):
             self.model.keep(self.model.values, self.model.intercept_value)
 
 
-def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser: float) -> None:
-    """Fit the weights of a linear party, with the other parties' weights fixed."""
-    inner = model.weights[: model.columns]
-    few = model.columns <= MOST_COLUMNS
+def refit(model: LinearModel | LearnedModel, lagrangian: Lagrangian, scores: Array, regulariser: float) -> None:
+    """Fit the weights of a linear party, or the coefficients of learners, with the other parties' weights fixed."""
+    matrix = model.matrix if isinstance(model, LinearModel) else model.training_outputs()
+    count = matrix.shape[1]
+    inner = model.weights[:count]
+    few = count <= MOST_COLUMNS
     # Directions in which the weights may move: each column, or the present weights as a whole.
-    ways = np.eye(model.columns) if few else inner[None]
-    columns = np.asarray(model.matrix @ ways.T)
+    ways = np.eye(count) if few else inner[None]
+    columns = np.asarray(matrix @ ways.T)
     gram, linear = regulariser * ways @ ways.T, regulariser * ways @ inner
     if model.intercept:
         columns = np.hstack([columns, np.ones((len(scores), 1))])
@@ -130,10 +133,10 @@ def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser
     own, norms = DenseColumns(np.asfortranarray(columns)), Quadratic(gram, linear)
     found = _solved(lagrangian, scores, own, norms, model.intercept)
     change = np.zeros_like(model.weights)
-    change[: model.columns] = found.coefficients[: len(ways)] @ ways
+    change[:count] = found.coefficients[: len(ways)] @ ways
     if model.intercept:
         change[-1] = found.coefficients[-1]
-    model.move(change)
+    model.weights = model.weights + change
 
 
 def _solved(

@@ -20,6 +20,7 @@ from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.models.base import PartyModel, Scorer
+from evenhand.models.learning.base import PartyLearner
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.privacy.key_exchange import Session
@@ -42,6 +43,8 @@ class PartyColumns:
     """Indices of the columns that hold category codes, for models that use the codes directly (trees)."""
     signs: Integers | None = None
     """For each column 1 if scores may only rise with it, −1 if they may only fall, and 0 for either."""
+    learner: PartyLearner | None = None
+    """The model of the party's own choice, with solver ``"learners"``; None is a linear one."""
 
     def __post_init__(self) -> None:
         check_name("party", self.name)
@@ -82,6 +85,8 @@ class PartyData:
         do either.
     marks_absence
         Whether the last column marks rows that the party lacks, which are zeros (NaN for trees) in all others.
+    learner
+        The model of the party's own choice, with solver ``"learners"``; None is a linear one.
     session
         Secrets of the party in this attempt, if participants have agreed on keys. VFB² and masked runs need them.
     """
@@ -92,6 +97,7 @@ class PartyData:
     categorical: tuple[int, ...] = ()
     signs: Integers | None = None
     marks_absence: bool = False
+    learner: PartyLearner | None = field(default=None, kw_only=True)
     session: Session | None = field(default=None, kw_only=True)
 
 

@@ -209,7 +209,7 @@ class PartyEncoder:
 
     def count_values(self, data: Any, edges: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         """Return one client's counts of its values between these edges."""
-        raws = {raw.name: raw for raw in _find_columns(_as_frame(data), self._fitted())}
+        raws = {raw.name: raw for raw in _find_columns(as_frame(data), self._fitted())}
         if strange := [name for name in edges if name not in raws or self.kinds[name] != NUMBER]:
             raise DataError(f"there are edges for {strange[0]!r}, which is not a column of numbers")
         return {
@@ -252,7 +252,7 @@ class PartyEncoder:
         columns = self._fitted()
         if sparse.issparse(data):
             raise DataError("this encoder was fitted on named columns and cannot encode a sparse matrix")
-        frame = _as_frame(data)
+        frame = as_frame(data)
         assemble = as_is if self.as_is else in_csr if self.gives_sparse else dense
         return assemble(columns, _find_columns(frame, columns), len(frame))
 
@@ -413,7 +413,7 @@ class PartyEncoder:
             return []
         columns = self._fitted()
         said = []
-        for column, raw in zip(columns, _find_columns(_as_frame(data), columns), strict=True):
+        for column, raw in zip(columns, _find_columns(as_frame(data), columns), strict=True):
             if isinstance(column, CategoryColumn) and not column.other and (unseen := column.unseen(raw)).any():
                 some = listed(raw.series[unseen].unique().tolist(), most=3)
                 said.append(
@@ -476,7 +476,8 @@ class PartyEncoder:
         return self._columns
 
 
-def _as_frame(data: Any) -> pd.DataFrame:
+def as_frame(data: Any) -> pd.DataFrame:
+    """Return a DataFrame, or a 2-D array as one."""
     if isinstance(data, pd.DataFrame):
         return data
     if isinstance(data, np.ndarray):
@@ -496,7 +497,7 @@ def _unique_names(frame: pd.DataFrame) -> list[str]:
 
 
 def _raw_columns(data: Any) -> list[RawColumn]:
-    frame = _as_frame(data)
+    frame = as_frame(data)
     _require_rows(len(frame))
     return [RawColumn.of(frame.iloc[:, k], name) for k, name in enumerate(_unique_names(frame))]
 

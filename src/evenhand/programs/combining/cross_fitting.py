@@ -16,7 +16,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Lagrangian
-from evenhand.programs.combining.leaf_values import PASSES, Columns, LeafFit, LeafProblem, first_penalty
+from evenhand.programs.combining.leaf_values import PASSES, LeafFit, LeafProblem, ModelColumns, first_penalty
 from evenhand.programs.combining.reduced import ReducedSolution
 
 SLICE_ROWS_A_LEAF: Final = 3.0
@@ -121,23 +121,28 @@ class CrossFitting(LeafProblem):
         self.seen_by_all = np.flatnonzero(fold < 0)
 
     def fit_folds(
-        self, columns: Sequence[Columns], scores: Sequence[Array], held_out: Array, multipliers: Array
+        self,
+        columns: Sequence[ModelColumns],
+        scores: Sequence[Array],
+        held_out: Array,
+        multipliers: Array,
+        starts: Sequence[Array | None] | None = None,
     ) -> FoldsFit:
         """Solve for the leaf values of all models; parameters as in `LeafProblem.fit`, with one entry a model."""
         ridges = [
             self.ridge(part, columns[place], scores[place], multipliers[place]) for place, part in enumerate(self.parts)
         ]
         penalties = [first_penalty(one) for one in multipliers]
-        solutions: list[ReducedSolution | None] = [None] * len(self.parts)
+        starts = [None] * len(self.parts) if starts is None else starts
         best: FoldsFit | None = None
         shift = self.shifted.shift
         self.shifted.begin()
         for _ in range(PASSES):
             found = [
                 self.solve(part, columns[place], scores[place], ridges[place], *rest)
-                for place, (part, *rest) in enumerate(zip(self.parts, multipliers, penalties, solutions, strict=True))
+                for place, (part, *rest) in enumerate(zip(self.parts, multipliers, penalties, starts, strict=True))
             ]
-            solutions = list(found)
+            starts = [one.coefficients for one in found]
             multipliers = np.array([one.multipliers for one in found])
             after = [one.point.scores for one in found]
             left = held_out.copy()

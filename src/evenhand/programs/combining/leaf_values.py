@@ -14,23 +14,38 @@ the two (`constraints/proving.py`), and the problem is solved again, a few times
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, pinvh
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.proving import ShiftedBounds
-from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
+from evenhand.programs.combining.columns import Columns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 
-Columns: TypeAlias = LeafColumns | TiedColumns
+
+class ModelColumns(Columns, Protocol):
+    """Columns of a model: leaves of trees, or outputs of other learners."""
+
+    def quadratic_forms(self, matrix: Array) -> Array:
+        """Return c_iᵀ M c_i of each row c_i; M is symmetric."""
+        ...
+
+    def ridge(self, share: float, constant: float, curvature: Array) -> Array:
+        """Return (p, p): the curvature in the coefficients that restrains the model."""
+        ...
+
 
 CURVATURE_FLOOR = 0.3
 """Least share of the loss's own curvature that is left where a tilt makes the Lagrangian concave."""
 PASSES = 6
 """Most solutions of a round's problem."""
+TOLERANCE = 1e-7
+"""Precision of a round's problem, unless a run asks for more."""
+DEPENDENT = 1e-10
+"""Smallest relative eigenvalue of columns that are told apart."""
 LARGEST_FIRST_PENALTY = 100.0
 """As in `subspace`: where rows cannot hold, a penalty made from λ would grow without end."""
 
@@ -75,11 +90,14 @@ class LeafProblem:
 
     Attributes
     ----------
+    tolerance
+        Relative precision of the objective in a solution.
     wanted
         The requested problem. If rows of data change between rounds, it is set before each fit.
     """
 
     state_fields: ClassVar = {"shifted": ShiftedBounds}
+    tolerance = TOLERANCE
 
     def __init__(
         self, wanted: Lagrangian, shrinkage: float, regulariser: float, judged: bool, grain: Array | None = None
@@ -111,12 +129,13 @@ class LeafProblem:
 
     def fit(
         self,
-        columns: Columns,
+        columns: ModelColumns,
         scores: Array,
         held_out: Array,
         multipliers: Array,
         limit: int = 30,
         sample_weight: Array | float = 1.0,
+        start: Array | None = None,
     ) -> LeafFit:
         """Solve for the values of new leaves, from scores and leave-one-out scores without them.
 
@@ -126,15 +145,16 @@ class LeafProblem:
         ----------
         sample_weight
             How many rows each row of data stands for.
+        start
+            Coefficients to start from; None is zero.
         """
         ridge, penalty = self.ridge(self.wanted, columns, scores, multipliers), first_penalty(multipliers)
-        solution: ReducedSolution | None = None
         best: LeafFit | None = None
         shift = self.shifted.shift
         self.shifted.begin()
         for _ in range(PASSES):
-            solution = self.solve(self.wanted, columns, scores, ridge, multipliers, penalty, solution, limit)
-            multipliers = solution.multipliers
+            solution = self.solve(self.wanted, columns, scores, ridge, multipliers, penalty, start, limit)
+            multipliers, start = solution.multipliers, solution.coefficients
             inverse = self._inverse(columns, ridge, solution)
             leverage = columns.quadratic_forms(inverse)
             change = left_out(solution.point, multipliers, leverage, sample_weight)
@@ -152,7 +172,7 @@ class LeafProblem:
         assert best is not None
         return best
 
-    def ridge(self, of: Lagrangian, columns: Columns, scores: Array, multipliers: Array) -> Array:
+    def ridge(self, of: Lagrangian, columns: ModelColumns, scores: Array, multipliers: Array) -> Array:
         """Return the curvature that shrinkage and regulariser add."""
         curvature = floored_curvature(of.at(scores), multipliers)
         return columns.ridge(1.0 / self.shrinkage - 1.0, self.regulariser / self.shrinkage, curvature)
@@ -160,25 +180,25 @@ class LeafProblem:
     def solve(
         self,
         of: Lagrangian,
-        columns: Columns,
+        columns: ModelColumns,
         scores: Array,
         ridge: Array,
         multipliers: Array,
         penalty: float,
-        before: ReducedSolution | None = None,
+        start: Array | None = None,
         limit: int = 30,
     ) -> ReducedSolution:
-        """Solve for leaf values under the present bounds, from the solution under earlier ones, if any."""
+        """Solve for leaf values under the present bounds, from these coefficients; None is zero."""
         return solve_reduced(
             self._moved(of),
             scores,
             columns,
             Quadratic(ridge, np.zeros(columns.width)),
             multipliers,
-            start=None if before is None else before.coefficients,
+            start=start,
             penalty=penalty,
-            tolerance=1e-7,
-            feasibility=1e-6,
+            tolerance=self.tolerance,
+            feasibility=10.0 * self.tolerance,
             limit=limit,
         )
 
@@ -193,9 +213,14 @@ class LeafProblem:
         )
         return of.with_constraints(bound.with_inequalities(rows))
 
-    def _inverse(self, columns: Columns, ridge: Array, solution: ReducedSolution) -> Array:
+    def _inverse(self, columns: ModelColumns, ridge: Array, solution: ReducedSolution) -> Array:
         weights = floored_curvature(solution.point, solution.multipliers)
-        return np.asarray(cho_solve(cho_factor(columns.add_gram(ridge, weights)), np.eye(columns.width)))
+        gram = columns.add_gram(ridge, weights)
+        try:
+            return np.asarray(cho_solve(cho_factor(gram), np.eye(columns.width)))
+        except LinAlgError:
+            # Columns that depend on each other, without a ridge.
+            return np.asarray(pinvh(gram, rtol=DEPENDENT))
 
 
 def first_penalty(multipliers: Array) -> float:

@@ -14,7 +14,13 @@ from evenhand.report.record import RunRecord
 
 MOST_NAMES: Final = 12
 """Names of columns listed at once; the others are a click away."""
-_MODELS: Final = {"linear": "linear model", "mlp": "neural network", "trees": "trees", "resnet18": "ResNet-18"}
+_MODELS: Final = {
+    "linear": "linear model",
+    "mlp": "neural network",
+    "trees": "trees",
+    "own": "models of the parties' own choice",
+    "resnet18": "ResNet-18",
+}
 
 
 def summary(record: RunRecord) -> Markup:

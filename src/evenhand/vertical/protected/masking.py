@@ -21,12 +21,13 @@ from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.scoring import PARTIAL_SCORES
+from evenhand.vertical.learners.messages import VOCABULARY as LEARNERS
 from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.protected.layer import Layer, readdressed
 from evenhand.vertical.protected.messages import MASKS, SCORE_SHARES, SHARES
 
 SUMMED: Final[Mapping[str, Schema]] = {
-    one.kind: one for one in (*VOCABULARY, *SHARES, *SCORE_SHARES, PARTIAL_SCORES) if one.coverage.summed
+    one.kind: one for one in (*VOCABULARY, *LEARNERS, *SHARES, *SCORE_SHARES, PARTIAL_SCORES) if one.coverage.summed
 }
 """Kinds of messages that are summed."""
 _PIECE: Final = 1 << 15

@@ -16,27 +16,21 @@ with relay leaves (`relaying.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.debiased import DebiasedLagrangian
-from evenhand.constraints.evaluation import Point
-from evenhand.constraints.slices import stated
-from evenhand.errors import InputError, ProtocolError
+from evenhand.errors import ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_state
 from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, fewest_rows_a_leaf
-from evenhand.programs.combining.folds import assign_folds
-from evenhand.programs.combining.leaf_values import LeafProblem, is_better
+from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
-from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.problem import MOST_NARROW_ROUNDS, NARROWEST, ServerData, narrowness, own_lagrangian
-from evenhand.vertical.server import CROSS_FITTED, Server, UnseenScores
+from evenhand.vertical.cross_fitted import CrossFittedServer
+from evenhand.vertical.problem import ServerData
 from evenhand.vertical.trees.crossing import GrowingTree, kept_splits, renumbered
 from evenhand.vertical.trees.messages import (
     DERIVATIVES,
@@ -55,64 +49,41 @@ from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.own_trees import averaged, fit_in_order, leaves_by_fold
 from evenhand.vertical.trees.relaying import RELAYING, Relay, are_relay_leaves
 
-HOLDS = 1e-5
-"""Largest violation of a model that counts as feasible, where constraints are judged by the values solved for."""
-
-BLANK = 0.1
-"""Share of the rows that do not influence where trees split."""
 OWN_FIRST = 3
 """Number of rounds of parties' own trees before one that crosses parties is tried."""
 
 
-class TreesServer(Server):
+class TreesServer(CrossFittedServer):
     """Sends derivatives, solves for the values of the returned leaves, and keeps the best model so far."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
-        "scores": Array,
-        "held_out": Array,
-        "fold_multipliers": Array,
         "values": Array,
         "offered": Integers,
         "pace": list[float | None],
         "begun": int,
-        "futile": int,
-        "narrow_rounds": int,
-        "ended": str,
         "relays": int,
         "awaited": str,
-        "answers": dict[int, Message],
-        "best": Any,
-        "best_scores": Array,
-        "best_held_out": Array,
-        "best_multipliers": Array,
         "crossing": list[CrossTree],
         "growing": GrowingTree | None,
         "relay": Relay | None,
-        "problem": LeafProblem,
     }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
-        super().__init__(terms, own)
-        if terms.warm:
-            raise InputError("trees cannot start from an earlier run; start without warm_start")
         self.options = options = terms.job.settings(Trees)
-        self.folds = options.folds_of(terms)
+        super().__init__(
+            terms,
+            own,
+            folds=options.folds_of(terms),
+            shrinkage=options.shrinkage,
+            exact_rates=options.exact_rates,
+            patience=options.steps_of_patience,
+        )
         self.trees = self.folds * options.trees
         sizes = {"folds": self.folds, "trees": self.trees, "leaves": options.leaves}
         self.sizes = {**self.sizes, **sizes, "packed": packed_size(terms.n_rows)}
-        self.problem = self._leaf_problem(own)
-        self.intercept = self._first_score(own) if self.job.fit_intercept else 0.0
         grain = self.lagrangian.constraints.grain
         self.rows_a_leaf = fewest_rows_a_leaf(terms.n_rows, grain) if self.folds > 1 else 0
-        # Scores by each model, and of each row by the model that has not seen it.
-        self.scores: Array = np.full((self.folds, terms.n_rows), self.intercept)
-        self.held_out: Array = self.scores[0].copy()
-        self.fold_multipliers: Array = np.repeat(self.multipliers[None], self.folds, axis=0)
-        # Without folds: held-out rows, which do not influence where trees split. Leave-one-out scores correct for leaf
-        # values only: a tree that splits on noise lowers the loss of the rows it was grown from, but not of these.
-        drawn = np.random.default_rng(0).random(terms.n_rows) < (BLANK if self.folds == 1 else 0.0)
-        self.blank: Integers = np.flatnonzero(drawn)
         # Leaf values of the parties' own trees, by round, party, tree and leaf.
         self.values: Array = np.zeros((0, len(self.parties), self.trees, options.leaves))
         # Trees that cross parties, the one being grown, and the number of splits that each party has offered for them.
@@ -126,34 +97,22 @@ class TreesServer(Server):
         # Last decrease of the held-out loss by a round of parties' own trees, and by one of trees across them.
         self.pace: list[float | None] = [None, None]
         self.begun = 0
-        self.answers: dict[int, Message] = {}
-        # The best model so far, and its measurements.
-        self.best: dict[str, float] = {}
-        self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.fold_multipliers
-        self.futile = self.narrow_rounds = 0
-        self.ended = ""
-        # A constraint holds within a margin of its bound: one data row, or a twentieth of the bound.
-        self.tolerance = max(HOLDS, float(np.max(self.problem.shifted.margin, initial=0.0)))
+
+    def make_problem(self, shrinkage: float, exact_rates: bool) -> LeafProblem:
+        settings = shrinkage, self.regulariser, exact_rates
+        if self.folds == 1:
+            return LeafProblem(self.lagrangian, *settings)
+        problem = CrossFitting(self.lagrangian, *settings)
+        problem.take_folds(self.parts, self.fold)
+        return problem
 
     def start(self) -> Sends:
-        return self._ask(*self._derivatives())
+        return self._ask(*self.derivatives())
 
     def handle(self, message: Message) -> Sends:
-        place = self.place(message)
-        fits = message.kind == self.awaited and message.integer("round") == self.round and place not in self.answers
-        if not fits or self.done:
-            raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
-        if message.kind == LEAVES.kind:
-            counts = message["counts"]
-            if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
-                raise ProtocolError(f"server: {message.sender} sent leaves that its trees do not have")
-        whole = message.kind != RELAY_LEAVES.kind or are_relay_leaves(message)
-        if not whole or (self.relay is not None and not self.relay.fits(place, message, self.options.leaves)):
-            raise ProtocolError(f"server: {message.sender} sent relay leaves or leaves that do not exist")
-        self.answers[place] = message
-        if len(self.answers) < len(self.parties):
+        answers = self.answered(message, self.awaited)
+        if answers is None:
             return ()
-        answers = [self.answers.pop(place) for place in range(len(self.parties))]
         handlers = {
             LEAVES.kind: self._combine,
             OFFER.kind: self._next_level,
@@ -162,40 +121,14 @@ class TreesServer(Server):
         }
         return handlers[self.awaited](answers)
 
-    def _leaf_problem(self, own: ServerData) -> LeafProblem:
-        settings = self.options.shrinkage, self.regulariser, self.options.exact_rates
-        if self.folds == 1:
-            return LeafProblem(self.lagrangian, *settings)
-        # Targets of a regression have no strata.
-        stratum = self.lagrangian.constraints.stratum
-        fold = assign_folds(np.zeros_like(stratum) if self.job.loss == "squared" else stratum, self.folds)
-        weights = np.ones(self.terms.n_rows) if own.sample_weight is None else own.sample_weight
-        parts = [
-            own_lagrangian(self.terms, replace(own, sample_weight=np.where(fold == place, 0.0, weights)))
-            for place in range(self.folds)
-        ]
-        problem = CrossFitting(self.lagrangian, *settings)
-        problem.take_folds(parts, fold)
-        return problem
-
-    def present(self) -> Point:
-        """Return the training rows scored by the average of all models."""
-        return self.lagrangian.at(self.scores.mean(axis=0))
-
-    def _derivatives(self) -> tuple[Array, Array]:
-        """Return gradient and curvature of each fold's rows."""
-        parts = self.problem.parts if isinstance(self.problem, CrossFitting) else [self.lagrangian]
-        points = [part.at(scores) for part, scores in zip(parts, self.scores, strict=True)]
-        found = [self.problem.derivatives(*one) for one in zip(points, self.fold_multipliers, strict=True)]
-        gradient, curvature = np.array(found).transpose(1, 0, 2)
-        gradient[:, self.blank] = curvature[:, self.blank] = 0.0
-        return gradient, curvature
-
-    def _too_narrow(self, gradient: Array) -> bool:
-        """Return whether parties would refuse derivatives, as under bounds on sharp rates that cannot hold."""
-        effective, narrow = narrowness(gradient)
-        self.narrow_rounds += narrow
-        return effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS
+    def check_answer(self, message: Message) -> None:
+        if message.kind == LEAVES.kind:
+            counts = message["counts"]
+            if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
+                raise ProtocolError(f"server: {message.sender} sent leaves that its trees do not have")
+        place, whole = self.place(message), message.kind != RELAY_LEAVES.kind or are_relay_leaves(message)
+        if not whole or (self.relay is not None and not self.relay.fits(place, message, self.options.leaves)):
+            raise ProtocolError(f"server: {message.sender} sent relay leaves or leaves that do not exist")
 
     def _ask(self, gradient: Array, curvature: Array) -> Sends:
         """Send derivatives for whole trees, for relay leaves, or for the first split of a tree across parties."""
@@ -214,17 +147,6 @@ class TreesServer(Server):
             "curvature_unit": units[1],
         }
         return [DERIVATIVES.message(SERVER, party, round=self.round, **body) for party in self.parties]
-
-    def _first_score(self, own: ServerData) -> float:
-        if not isinstance(self.lagrangian, DebiasedLagrangian):
-            return best_constant(own.labels, self.job.loss, own.sample_weight)
-        return log_odds(self.lagrangian.positives, self.terms.n_rows)
-
-    def _held_out_loss(self) -> float:
-        """Return the mean loss at cross-fitted scores; without folds, at leave-one-out scores of the blank rows."""
-        rows = self.blank if len(self.blank) else slice(None)
-        shares = self.lagrangian.shared(np.ones(len(self.held_out)))[rows]
-        return float(self.lagrangian.losses(self.held_out, rows).sum() / shares.sum())
 
     def _relays(self) -> bool:
         """Return whether a relay comes next: in every second step, if two rounds are left."""
@@ -305,66 +227,30 @@ class TreesServer(Server):
 
     def _go_on(self, fit: FoldsFit, across: bool) -> Sends:
         """Add the new leaves to the model. Then stop, or ask for more."""
-        before = self._held_out_loss()
-        self._take(np.array(fit.scores), fit.held_out, fit.multipliers)
-        self.pace[across] = (before - self._held_out_loss()) / (self.round - self.begun)
-        self._judge(fit)
-        if self.futile >= self.options.steps_of_patience:
+        before = self.held_out_loss()
+        self.take_fit(fit)
+        self.pace[across] = (before - self.held_out_loss()) / (self.round - self.begun)
+        self.judge(fit)
+        if self.futile >= self.patience:
             self.ended = "the held-out loss fell no more"
         elif self.round >= self.job.max_rounds:
             self.ended = "max_rounds"
         else:
-            gradient, curvature = self._derivatives()
-            if not self._too_narrow(gradient):
+            gradient, curvature = self.derivatives()
+            if not self.too_narrow(gradient):
                 return self._ask(gradient, curvature)
             self.ended = "derivatives that concentrate on a few rows"
-        self._finish()
+        self.end()
         return self._return()
 
-    def _take(self, scores: Array, held_out: Array, multipliers: Array) -> None:
-        self.scores, self.held_out, self.fold_multipliers = scores, held_out, multipliers
-        self.multipliers = multipliers.mean(axis=0)
+    def size(self) -> dict[str, int]:
+        return {"rounds": len(self.values), "crossing": len(self.crossing)}
 
-    def _judge(self, fit: FoldsFit) -> None:
-        """Report how good the model is, and keep it if it is the best so far.
+    def cut_back(self, size: dict[str, int]) -> None:
+        self.values, self.crossing = self.values[: size["rounds"]], self.crossing[: size["crossing"]]
 
-        Feasible models rank before infeasible ones, and among them the one with the lowest held-out loss is best.
-        """
-        point, held_out = self.present(), self._held_out_loss()
-        told = {
-            "held-out loss": held_out,
-            "stationarity": fit.stationarity,
-            "complementarity": fit.complementarity,
-        }
-        self.reports.append({"round": self.round, **self.row_report(point), **told})
-        missed = max(fit.violation, self.tolerance)
-        better = progress = True
-        if self.best:
-            least, loss = self.best["missed"], self.best["held-out loss"]
-            better, progress = is_better(missed, held_out, least, loss, self.job.tol)
-        self.futile = 0 if progress else self.futile + 1
-        if better:
-            self.best = {"rounds": len(self.values), "crossing": len(self.crossing), "missed": missed, **told}
-            self.best_scores, self.best_held_out = self.scores, self.held_out
-            self.best_multipliers = self.fold_multipliers
-
-    def _finish(self) -> None:
-        """Return to the best model, and certify it.
-
-        A feasible model is complete after any number of rounds. The record tells what ended the run.
-        """
-        self._take(self.best_scores, self.best_held_out, self.best_multipliers)
-        self.values = self.values[: int(self.best["rounds"])]
-        self.crossing = self.crossing[: int(self.best["crossing"])]
-        self.certificate = Certificate(
-            stationarity=self.best["stationarity"],
-            violation=self.violation(self.present()),
-            complementarity=self.best["complementarity"],
-            objective=self.objective(self.present()),
-            rounds=self.round,
-            converged=self.best["missed"] <= self.tolerance,
-        )
-        self.done = True
+    def kept(self) -> dict[str, int]:
+        return {"rounds kept": len(self.values), "trees across parties": len(self.crossing)}
 
     def _return(self) -> Sends:
         """Send each party its leaf values and kept splits, and the label holder the routes through all splits."""
@@ -386,55 +272,3 @@ class TreesServer(Server):
         body = {name: body[f"route {name}"] for name in ROUTES.fields}
         # Sent before the leaf values, because these end a party's part.
         return [ROUTES.message(SERVER, self.terms.active[0], **body), *sends]
-
-    def violation(self, point: Point) -> float:
-        return self.problem.violation(point, self.held_out)
-
-    def shortfall(self) -> str:
-        if self.best["missed"] <= self.tolerance:
-            return ""
-        return (
-            f"no model was found that meets the bounds on held-out rows: the worst is exceeded by "
-            f"{self.best['missed']:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
-        )
-
-    def objective(self, point: Point) -> float:
-        """Return the mean training loss. Shrinkage restrains leaf values in each round; there is no regulariser."""
-        return point.loss
-
-    def unseen_scores(self) -> UnseenScores | None:
-        return UnseenScores(self.held_out, CROSS_FITTED) if self.folds > 1 else None
-
-    def statistics(self) -> dict[str, Any]:
-        return {
-            "ended by": self.ended,
-            "rounds kept": len(self.values),
-            "trees across parties": len(self.crossing),
-            "held-out loss": self.best["held-out loss"],
-            "violation on training rows": self.problem.violation(self.present(), self.present().scores),
-            "constraints": self._stated(),
-            "folds": self.folds,
-        }
-
-    def _stated(self) -> list[dict[str, Any]]:
-        """Return for each inequality what it is on training rows and on held-out ones, and what was asked."""
-        training, held_out = (self.problem.judged(scores) for scores in (self.present().scores, self.held_out))
-        rows = self.lagrangian.constraints
-        return stated(rows.names, rows.bounds, training, held_out)
-
-
-def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:
-    """Return the best constant score: the log-odds, or the mean."""
-    people = np.ones(len(labels)) if weights is None else weights * (len(labels) / weights.sum())
-    if loss == "squared":
-        return float(np.average(labels, weights=people))
-    return log_odds(float(people[labels > 0].sum()), len(labels))
-
-
-def log_odds(positive: float, rows: int) -> float:
-    """Return the log-odds of this many positive rows among all.
-
-    Half a row of either label keeps them finite where only one label occurs.
-    """
-    within = min(max(positive, 0.0), float(rows))
-    return float(np.log((within + 0.5) / (rows - within + 0.5)))

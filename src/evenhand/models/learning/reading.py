@@ -1,0 +1,36 @@
+"""Read fitted models from bytes. Kinds that need the party's own code are read by its learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from evenhand.errors import RunError
+from evenhand.models.learning.base import Fitted, Nothing, PartyLearner, SavedLearner
+from evenhand.models.learning.booster import BoosterFit
+from evenhand.models.learning.linear import LinearFit
+from evenhand.models.learning.perceptron import PerceptronFit
+from evenhand.models.learning.tree import TreeFit
+from evenhand.printing import quoted
+
+_READERS: Final[dict[str, Callable[[SavedLearner], Fitted]]] = {
+    Nothing.format: lambda _: Nothing(),
+    LinearFit.format: LinearFit.of,
+    TreeFit.format: TreeFit.of,
+    PerceptronFit.format: PerceptronFit.of,
+    BoosterFit.format: BoosterFit.of,
+}
+
+
+def read(saved: SavedLearner, learner: PartyLearner | None = None) -> Fitted:
+    """Return a fitted model."""
+    try:
+        if saved.format in _READERS:
+            return _READERS[saved.format](saved)
+        if learner is not None:
+            return learner.load(saved)
+    except (KeyError, ValueError, UnicodeDecodeError) as error:
+        raise RunError(f"a fitted model of kind {quoted(saved.format)} cannot be read: {error}") from error
+    raise RunError(
+        f"a fitted model of kind {quoted(saved.format)} needs the party's own learner; name it as in training"
+    )

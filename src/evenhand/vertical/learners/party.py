@@ -1,0 +1,119 @@
+"""A party of learners: it fits models of its own choice, and sends what they give its rows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import DataError, EvenhandError, InputError, LearnerWarning, ProtocolError
+from evenhand.models.learned import LearnedModel, shaped
+from evenhand.models.learning.base import Fitted, Nothing, PartyLearner
+from evenhand.models.learning.linear import LinearLearner
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.learners.messages import COMBINATION, OUTPUTS, RESPONSE, VOCABULARY
+from evenhand.vertical.learners.options import Learners
+from evenhand.vertical.problem import Party, PartyData, check_rows, has_intercept
+
+LARGEST_UNIT = 1e30
+"""Largest unit of derivatives."""
+
+
+class LearnersParty(Party):
+    """Fits its learner to the working response of each model, and sends columns of outputs."""
+
+    vocabulary = VOCABULARY
+    state_fields: ClassVar = {"model": LearnedModel, "failures": int}
+    model: LearnedModel
+
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        self.options = options = terms.job.settings(Learners)
+        check_rows(terms, name, own)
+        if own.weights is not None:
+            raise InputError(f"{name}: learners cannot start from an earlier run; start without its weights")
+        self.learner: PartyLearner = LinearLearner() if own.learner is None else own.learner
+        self.folds = options.folds_of(terms)
+        columns, intercept = own.matrix.shape[1], has_intercept(terms, name)
+        super().__init__(terms, name, LearnedModel(self.learner, columns, options.features, intercept))
+        self.sizes = {**self.sizes, "folds": self.folds, "columns": self.folds * options.features}
+        self.model.matrix = own.matrix
+        # Rounds in which a model could not be fitted.
+        self.failures = 0
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == RESPONSE.kind:
+            self.round = message.integer("round")
+            return [self._answer(message)]
+        if message.kind == COMBINATION.kind:
+            kept = message["coefficients"]
+            if kept.size > len(self.model.fitted) * self.options.features:
+                raise ProtocolError(f"{self.name} was sent coefficients of columns that it has not sent")
+            self.model.keep(kept.ravel(), message.number("intercept"))
+            self.done = True
+            return ()
+        raise ProtocolError(f"{self.name} takes no {message.kind!r}")
+
+    def _answer(self, message: Message) -> Message:
+        """Fit a model to each working response."""
+        units = message.number("gradient_unit"), message.number("curvature_unit")
+        if not all(0.0 < unit < LARGEST_UNIT for unit in units):
+            raise ProtocolError(
+                f"{self.name}: derivatives have invalid units {units}; they must be positive and below {LARGEST_UNIT:g}"
+            )
+        gradient, curvature = (
+            message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
+        )
+        self.check_derivatives(gradient)
+        if (curvature < 0.0).any() or (curvature.max(axis=1, initial=0.0) <= 0.0).any():
+            raise ProtocolError(f"{self.name}: the curvature of round {self.round} is negative or zero; refused")
+        self.check_derivatives(np.sqrt(curvature))
+        columns = [self._column(fold, *both) for fold, both in enumerate(zip(gradient, curvature, strict=True))]
+        return OUTPUTS.message(self.name, SERVER, round=self.round, columns=np.concatenate(columns))
+
+    def _column(self, fold: int, gradient: Array, curvature: Array) -> Array:
+        """Fit one model; return its outputs, (features, rows)."""
+        response = np.divide(-gradient, curvature, out=np.zeros_like(gradient), where=curvature > 0.0)
+        # The same model of the round before.
+        before = len(self.model.fitted) - self.folds
+        warm = self.model.fitted[before] if before >= 0 else None
+        found, outputs = self._fitted(fold, response, curvature, warm)
+        self.effort += float(outputs.size) * max(self.model.columns, 1)
+        return self.model.add(found, outputs)
+
+    def _fitted(self, fold: int, response: Array, weight: Array, warm: Fitted | None) -> tuple[Fitted, Array]:
+        """Fit the learner; return the model and its outputs, (rows, features)."""
+        rows, features = self.terms.n_rows, self.options.features
+        # Each party, round and model has a seed of its own, so that adding a party does not change other models.
+        entropy = [self.terms.job.seed, self.terms.names.index(self.name), self.round, fold]
+        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) % 2**31
+        try:
+            found = self.learner.fit(
+                self.model.matrix,
+                response,
+                weight / weight.max(),
+                warm=None if isinstance(warm, Nothing) else warm,
+                seed=seed,
+                features=features,
+            )
+            outputs = shaped(found.outputs(self.model.matrix), rows, features)
+            if not np.isfinite(outputs).all():
+                raise DataError("its model gave numbers that are not finite")
+            # A learner of this library may find nothing to fit.
+            if not isinstance(found, Nothing) and not np.ptp(outputs, axis=0).any():
+                raise DataError("its model gives all rows the same output")
+            return found, outputs
+        except ImportError:
+            raise
+        except Exception as error:
+            told = str(error) if isinstance(error, EvenhandError) else f"{type(error).__name__}: {error}"
+            problem = f"{self.name}: its learner failed in round {self.round}: {told}"
+            if self.options.failing == "end":
+                advice = "mend the learner, or set failing = 'continue' in the solver's options"
+                raise DataError(f"{problem}; {advice}") from error
+            self.failures += 1
+            warnings.warn(LearnerWarning(f"{problem}; the party adds nothing in this round"), stacklevel=2)
+            return Nothing(), np.zeros((rows, features))

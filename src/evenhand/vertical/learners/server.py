@@ -1,0 +1,178 @@
+"""The server of learners: it sends derivatives, combines all columns so far, and stops by the loss of held-out rows.
+
+Round:
+
+1. The server sends every party first and second derivatives in each row's score, for each of K models: each is fitted
+   without one fold of the rows, and judged on it.
+2. Each party fits a model to each, and answers with their outputs for every row.
+3. The server solves for the coefficients of all columns so far jointly, under the inequalities. A row's columns are the
+   outputs of the models that have not seen it.
+4. It stops when the held-out loss no longer falls, or at the round limit, and sends each party the coefficients of its
+   columns up to the best round. The model is the average of the K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.programs.combining.cross_fitting import FoldsFit
+from evenhand.programs.combining.leaf_values import TOLERANCE, LeafProblem
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.cross_fitted import CrossFittedServer
+from evenhand.vertical.learners.columns import OutputColumns
+from evenhand.vertical.learners.messages import COMBINATION, OUTPUTS, RESPONSE, VOCABULARY
+from evenhand.vertical.learners.options import Learners
+from evenhand.vertical.problem import ServerData
+
+LARGEST_RESPONSE = 4.0
+"""Limit on the working response: of a score in log-odds, or in logarithms of a mean; of numbers, in their deviation."""
+
+
+class LearnersServer(CrossFittedServer):
+    """Sends derivatives, combines the parties' columns, and keeps the best combination so far."""
+
+    vocabulary = VOCABULARY
+    state_fields: ClassVar = {"rounds": list[Array], "coefficients": Array, "best_coefficients": Array}
+
+    def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
+        options = terms.job.settings(Learners)
+        super().__init__(
+            terms,
+            own,
+            folds=options.folds_of(terms),
+            # The coefficients of all columns are solved for anew in each round, so nothing is left to later rounds.
+            shrinkage=1.0,
+            exact_rates=options.exact_rates,
+            patience=options.patience,
+        )
+        self.problem.tolerance = max(1e-13, min(TOLERANCE, 0.01 * terms.job.tol))
+        self.features = options.features
+        self.sizes = {**self.sizes, "folds": self.folds, "columns": self.folds * options.features}
+        spread = float(np.std(own.labels)) if terms.job.loss == "squared" else 1.0
+        self.largest = LARGEST_RESPONSE * (spread or 1.0)
+        # (parties, columns, rows) of each round, and the coefficients at present and at their best: a model without the
+        # rows of a fold has the same as all others.
+        self.rounds: list[Array] = []
+        self.coefficients: Array = np.zeros(int(terms.job.fit_intercept))
+        self.best_coefficients = self.coefficients
+
+    def start(self) -> Sends:
+        return self._ask(*self.derivatives())
+
+    def handle(self, message: Message) -> Sends:
+        answers = self.answered(message, OUTPUTS.kind)
+        return () if answers is None else self._combine(answers)
+
+    def derivatives(self) -> tuple[Array, Array]:
+        gradient, curvature = super().derivatives()
+        limit = self.largest * curvature
+        return np.clip(gradient, -limit, limit), curvature
+
+    def _ask(self, gradient: Array, curvature: Array) -> Sends:
+        self.round += 1
+        units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
+        body = {
+            "gradient": gradient / units[0],
+            "curvature": curvature / units[1],
+            "gradient_unit": units[0],
+            "curvature_unit": units[1],
+        }
+        return RESPONSE.messages(SERVER, self.parties, round=self.round, **body)
+
+    def make_problem(self, shrinkage: float, exact_rates: bool) -> LeafProblem:
+        return LeafProblem(self.lagrangian, shrinkage, self.regulariser, exact_rates)
+
+    def _combine(self, answers: Sequence[Message]) -> Sends:
+        """Solve for the coefficients of all columns. Then stop, or ask for more."""
+        self.rounds.append(np.array([answer["columns"] for answer in answers]))
+        fit = self._fit()
+        self.take_fit(fit)
+        if self.judge(fit):
+            self.best_coefficients = self.coefficients
+        if self.futile >= self.patience:
+            self.ended = "the held-out loss fell no more"
+        elif self.round >= self.job.max_rounds:
+            self.ended = "max_rounds"
+        else:
+            gradient, curvature = self.derivatives()
+            # A party refuses a curvature, too, that concentrates on few rows.
+            if not self.too_narrow(gradient) and not self.too_narrow(np.sqrt(curvature)):
+                return self._ask(gradient, curvature)
+            self.ended = "derivatives that concentrate on a few rows"
+        self.end()
+        return self._return()
+
+    def _fit(self) -> FoldsFit:
+        """Solve for the coefficients, at the outputs of models that have not seen the row."""
+        columns = OutputColumns([self._unseen(one) for one in self.rounds], self.job.fit_intercept)
+        start, width = np.zeros(columns.width), self._slopes(self.coefficients).size
+        start[:width] = self._slopes(self.coefficients)
+        start[columns.width - int(self.job.fit_intercept) :] = self.coefficients[width:]
+        first = np.full(self.terms.n_rows, self.intercept)
+        found = self.problem.fit(columns, first, first, self.multipliers, start=start)
+        self.effort += found.solution.iterations * float(self.terms.n_rows) * columns.width**2
+        self.coefficients = found.values
+        fit = FoldsFit.of_one(found)
+        scores, multipliers = [self._scores(place) for place in range(self.folds)], found.solution.multipliers
+        return replace(fit, scores=scores, multipliers=np.repeat(multipliers[None], self.folds, axis=0))
+
+    def _by_fold(self, outputs: Array) -> Array:
+        """Return a round's columns as (parties, folds, features, rows)."""
+        return outputs.reshape(len(self.parties), self.folds, self.features, -1)
+
+    def _unseen(self, outputs: Array) -> Array:
+        """Return (columns, rows): what models that have not seen a row give it; if all have, their average."""
+        found = self._by_fold(outputs)
+        if self.folds == 1:
+            return found[:, 0].reshape(-1, found.shape[-1])
+        unseen = found.mean(axis=1)
+        for place in range(self.folds):
+            rows = self.fold == place
+            unseen[..., rows] = found[:, place][..., rows]
+        return unseen.reshape(-1, found.shape[-1])
+
+    def _scores(self, fold: int) -> Array:
+        """Return the scores of all rows by one model."""
+        slopes = self._slopes(self.coefficients).reshape(len(self.rounds), -1)
+        scores = np.full(self.terms.n_rows, self._intercept)
+        for one, own in zip(self.rounds, slopes, strict=True):
+            scores += own @ self._by_fold(one)[:, fold].reshape(len(own), -1)
+        return scores
+
+    def _slopes(self, coefficients: Array) -> Array:
+        """Return the coefficients of columns: those of all parties in the first round, then in the next."""
+        return coefficients[: len(coefficients) - int(self.job.fit_intercept)]
+
+    @property
+    def _intercept(self) -> float:
+        return self.intercept + (float(self.coefficients[-1]) if self.job.fit_intercept else 0.0)
+
+    def size(self) -> dict[str, int]:
+        return {"rounds": len(self.rounds)}
+
+    def cut_back(self, size: dict[str, int]) -> None:
+        self.rounds, self.coefficients = self.rounds[: size["rounds"]], self.best_coefficients
+
+    def kept(self) -> dict[str, int]:
+        return {"rounds kept": len(self.rounds)}
+
+    def _return(self) -> Sends:
+        """Send each party the coefficients of its columns in the average of all models."""
+        slopes = self._slopes(self.coefficients).reshape(len(self.rounds), len(self.parties), self.features)
+        shares = np.tile(slopes / self.folds, (1, 1, self.folds))
+        return [
+            COMBINATION.message(
+                SERVER,
+                party,
+                coefficients=np.ascontiguousarray(shares[:, place]),
+                intercept=self._intercept if party == self.terms.active[0] else 0.0,
+            )
+            for place, party in enumerate(self.parties)
+        ]

@@ -1,0 +1,297 @@
+"""Any model at any party: what is fitted, what is sent, and what a party's failing model does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from support.problems import deal, small
+
+from evenhand.constraints import EqualizedOdds, EqualOpportunity
+from evenhand.errors import DataError, InputError, LearnerWarning, RunError
+from evenhand.models.learned import LearnedModel, learned_from_state, learned_state
+from evenhand.models.learning.base import Fitted, PartyLearner, SavedLearner
+from evenhand.models.learning.choose import as_learner
+from evenhand.models.learning.linear import LinearFit, LinearLearner
+from evenhand.models.learning.regressor import RegressorLearner, Resampled
+from evenhand.models.learning.tree import TreeLearner
+from evenhand.protocol.job import Job
+from evenhand.training.vertical import VerticalRun
+from evenhand_reproductions.in_memory import train_vertical
+
+PEOPLE = small(seed=1, rows=400)
+BLOCKS = [[2, 0], [1], [3]]
+SOFT = EqualOpportunity(0.02)
+RATES = EqualizedOdds(0.05, measure="error")
+
+
+def train(
+    learners: Sequence[Any] = ("linear", "linear", "linear"),
+    blocks: Sequence[Sequence[int]] = BLOCKS,
+    order: Sequence[int] | None = None,
+    **job: Any,
+) -> VerticalRun:
+    settings: dict[str, Any] = {"solver": "learners", "max_rounds": 3, "protection": "none", **job}
+    parties = [
+        replace(party, learner=as_learner(one)) for party, one in zip(deal(PEOPLE, blocks, (0,)), learners, strict=True)
+    ]
+    parties = [parties[place] for place in order or range(len(parties))]
+    return train_vertical(Job(**settings), parties, PEOPLE.labels, PEOPLE.sensitive, keep_messages=True)
+
+
+def scores(run: VerticalRun, blocks: Sequence[Sequence[int]] = BLOCKS) -> np.ndarray:
+    return np.sum(
+        [run.models[f"p{place}"].predict(PEOPLE.matrix[:, list(block)]) for place, block in enumerate(blocks)], axis=0
+    )
+
+
+def test_linear_learners_end_at_the_optimum_of_subspace() -> None:
+    """Without a regulariser, on the rows as they are: the same problem over the same functions."""
+    same: dict[str, Any] = {"constraints": (SOFT,), "alpha": 0.0, "tol": 1e-12, "protection": "none"}
+    learned = train(max_rounds=30, options={"patience": 20, "folds": 1, "exact_rates": False}, **same)
+    linear = train(solver="subspace", max_rounds=200, **same)
+    assert learned.certificate.objective == pytest.approx(linear.certificate.objective, abs=1e-8)
+    assert learned.certificate.violation < 1e-8
+    np.testing.assert_allclose(learned.multipliers, linear.multipliers, atol=1e-5)
+    np.testing.assert_allclose(scores(learned), scores(linear), atol=1e-4)
+
+
+def test_one_tree_with_a_column_a_leaf_is_the_first_round_of_trees() -> None:
+    pytest.importorskip("lightgbm")
+    same: dict[str, Any] = {"max_rounds": 1, "alpha": 0.0, "constraints": (SOFT,)}
+    once: dict[str, Any] = {"folds": 1, "exact_rates": False}
+    of_trees = train(solver="trees", model="trees", options={"shrinkage": 1.0, **once}, **same)
+    learned = train([TreeLearner(l2=0.0)] * 3, options={"features": 16, **once}, **same)
+    np.testing.assert_allclose(scores(learned), scores(of_trees), atol=1e-4)
+    np.testing.assert_allclose(learned.multipliers, of_trees.multipliers, atol=1e-4)
+
+
+@pytest.mark.parametrize("protection", ["none", "masked"])
+def test_the_order_of_parties_changes_nothing(protection: str) -> None:
+    forest = RandomForestRegressor(5, max_depth=3)
+    learners = ("linear", forest, "linear")
+    one, other = (
+        train(learners, order=order, protection=protection, constraints=(RATES,)) for order in ([0, 1, 2], [2, 0, 1])
+    )
+    assert one.certificate == other.certificate
+    for name, model in one.models.items():
+        assert model.weights.tobytes() == other.models[name].weights.tobytes()
+    np.testing.assert_array_equal(scores(one), scores(other))
+
+
+@dataclass(frozen=True)
+class Both(PartyLearner):
+    """Two linear models on a column each; the output is the sum of theirs, each of unit spread."""
+
+    def fit(self, columns: Any, response: Any, weight: Any, *, warm: Any, seed: int, features: int) -> Fitted:
+        total, intercept = np.zeros(2), 0.0
+        for place in range(2):
+            one = LinearLearner().fit(columns[:, [place]], response, weight, warm=None, seed=seed, features=features)
+            assert isinstance(one, LinearFit)
+            total[place] = one.weights[0] / one.outputs(columns[:, [place]]).std()
+        return LinearFit(total, intercept)
+
+    def load(self, saved: SavedLearner) -> Fitted:
+        return LinearFit.of(saved)
+
+
+def test_a_masked_sum_trains_what_one_party_with_the_sum_trains() -> None:
+    same: dict[str, Any] = {"constraints": (RATES,), "alpha": 0.0, "tol": 1e-6}
+    masked = train(protection="masked", **same)
+    summed = train(["linear", Both()], blocks=[[2, 0], [1, 3]], **same)
+    assert masked.certificate.rounds == summed.certificate.rounds
+    np.testing.assert_allclose(scores(masked), scores(summed, [[2, 0], [1, 3]]), atol=1e-6)
+    assert masked.certificate.objective == pytest.approx(summed.certificate.objective, abs=1e-8)
+
+
+def test_bounds_hold_on_exact_rates_at_scores_of_models_that_have_not_seen_the_row() -> None:
+    run = train([RandomForestRegressor(10, max_depth=4), "linear", "linear"], constraints=(RATES,), max_rounds=4)
+    assert run.certificate.converged
+    assert run.unseen_scores is not None
+    decided, labels = run.unseen_scores.scores > 0, PEOPLE.labels > 0
+    gaps = []
+    for label in (False, True):
+        rates = [np.mean(decided[(labels == label) & (PEOPLE.groups == group)] != label) for group in ("a", "b")]
+        gaps.append(abs(rates[0] - rates[1]))
+    # A margin of one person in the smaller slice.
+    assert max(gaps) <= 0.05 + 2.5 / min(PEOPLE.slice(label, group).sum() for label in (1, -1) for group in "ab")
+    assert len(run.statistics["constraints"]) == 2
+
+
+def test_a_forest_and_a_network_send_messages_of_the_same_kinds_and_shapes() -> None:
+    pytest.importorskip("torch")
+    lists = []
+    for model in (RandomForestRegressor(3, max_depth=3), "mlp", KNN):
+        run = train(["linear", model, "linear"], max_rounds=2, tol=0.0, options={"patience": 9, "folds": 2})
+        messages = run.transcript.messages or []
+        lists.append(
+            [
+                (
+                    one.sender,
+                    one.receiver,
+                    one.kind,
+                    {name: (value.dtype, value.shape) for name, value in one.body.items()},
+                )
+                for one in messages
+            ]
+        )
+    assert lists[0] == lists[1] == lists[2]
+
+
+KNN = Resampled(KNeighborsRegressor(15))
+
+
+@dataclass(frozen=True)
+class Broken(PartyLearner):
+    """A model that cannot be used."""
+
+    how: str = ""
+
+    def fit(self, columns: Any, response: Any, weight: Any, *, warm: Any, seed: int, features: int) -> Fitted:
+        if self.how == "raises":
+            raise ZeroDivisionError("nothing is left")
+        return BrokenFit(self.how)
+
+    def load(self, saved: SavedLearner) -> Fitted:
+        raise NotImplementedError
+
+
+class BrokenFit(Fitted):
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def outputs(self, columns: Any) -> np.ndarray:
+        rows = columns.shape[0]
+        given = {"constant": np.ones(rows), "short": np.ones(rows - 1), "wide": np.ones((rows, 2))}
+        return given[self.how] if self.how in given else np.full(rows, np.nan)
+
+    def saved(self) -> SavedLearner:
+        return SavedLearner("broken", b"")
+
+
+WRONG = {
+    "raises": "ZeroDivisionError: nothing is left",
+    "nan": "not finite",
+    "constant": "all rows the same output",
+    "short": r"of shape \(399,\) for 400 rows",
+    "wide": r"of shape \(400, 2\) for 400 rows; one number a row",
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_failing_model_ends_the_run_with_an_error_that_names_its_party(how: str) -> None:
+    with pytest.raises(DataError, match=f"^p1: its learner failed in round 1: .*{WRONG[how]}.*failing = 'continue'"):
+        train(["linear", Broken(how), "linear"])
+
+
+@pytest.mark.parametrize("protection", ["none", "masked"])
+@pytest.mark.parametrize("how", WRONG)
+def test_the_run_goes_on_without_a_failing_model_if_the_terms_say_so(how: str, protection: str) -> None:
+    options = {"failing": "continue", "folds": 2}
+    with pytest.warns(LearnerWarning, match=f"^p1: its learner failed in round .: .*{WRONG[how]}"):
+        run = train(["linear", Broken(how), "linear"], options=options, protection=protection)
+    failed = run.models["p1"]
+    assert not failed.predict(PEOPLE.matrix[:, [1]]).any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        without = train(["linear", "linear"], blocks=[[2, 0], [3]], options={"folds": 2})
+    # Coefficients of zero columns change nothing; seeds of linear models are not used.
+    if protection == "none":
+        np.testing.assert_allclose(scores(run), scores(without, [[2, 0], [3]]), atol=1e-6)
+
+
+LEARNERS: dict[str, Any] = {
+    "linear": "linear",
+    "trees": "trees",
+    "mlp": "mlp",
+    "forest": RandomForestRegressor(3, max_depth=3),
+    "neighbours": KNN,
+    "ridge": Ridge(),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_model_is_read_as_it_was_kept(name: str) -> None:
+    for package in {"trees": ["lightgbm"], "mlp": ["torch"], "linear": []}.get(name, ["skops"]):
+        pytest.importorskip(package)
+    learner = as_learner(LEARNERS[name])
+    run = train(["linear", learner, "linear"], max_rounds=2, options={"folds": 2})
+    model = run.models["p1"]
+    assert isinstance(model, LearnedModel)
+    again = learned_from_state(learned_state(model), learner)
+    rows = np.random.default_rng(3).normal(size=(50, 1))
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+
+
+class Doubled(Ridge):  # type: ignore[misc]
+    """A regressor of the party's own code."""
+
+    def predict(self, X: Any) -> Any:
+        return 2.0 * super().predict(X)
+
+
+def test_types_that_the_party_does_not_trust_are_not_read() -> None:
+    pytest.importorskip("skops")
+    learner = as_learner(Doubled())
+    run = train(["linear", learner, "linear"], max_rounds=1, options={"folds": 2})
+    model = run.models["p1"]
+    assert isinstance(model, LearnedModel)
+    state = learned_state(model)
+    with pytest.raises(RunError, match=r"does not trust: .*Doubled.*name them in `trusted`"):
+        learned_from_state(state, learner)
+    named = f"{Doubled.__module__}.Doubled"
+    again = learned_from_state(state, RegressorLearner(Doubled(), trusted=(named,)))
+    np.testing.assert_array_equal(again.predict(PEOPLE.matrix[:, [1]]), model.predict(PEOPLE.matrix[:, [1]]))
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ("forest", "choose 'linear', 'curves', 'mlp', 'trees'"),
+        (KNeighborsRegressor(), r"KNeighborsRegressor takes no sample_weight.*Resampled\(KNeighborsRegressor"),
+        (RandomForestRegressor, "give a regressor with scikit-learn's interface"),
+        (3, "model is 3"),
+    ],
+)
+def test_what_is_no_model_is_refused(given: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        as_learner(given)
+
+
+def test_a_classifier_is_refused() -> None:
+    from sklearn.ensemble import RandomForestClassifier
+
+    with pytest.raises(InputError, match="is no regressor"):
+        as_learner(RandomForestClassifier())
+
+
+@pytest.mark.parametrize("protection", ["dealer", "encrypted"])
+def test_shares_are_refused_with_a_reason(protection: str) -> None:
+    with pytest.raises(InputError, match="networks or trees cannot be fitted to shares"):
+        train(protection=protection)
+
+
+def test_labels_can_leave_as_randomised_responses_and_the_holder_fits_its_end_to_the_true_ones() -> None:
+    run = train(label_privacy={"epsilon": 2.0, "finish": True})
+    private = train(label_privacy={"epsilon": 2.0})
+    assert not np.array_equal(run.models["p0"].weights, private.models["p0"].weights)
+    np.testing.assert_array_equal(run.models["p1"].weights, private.models["p1"].weights)
+    objectives = []
+    for one in (run, private):
+        ridge = 0.5 * (2.0 / 400) * float((one.models["p0"].weights[:-1] ** 2).sum())
+        objectives.append(np.logaddexp(0.0, -PEOPLE.labels * scores(one)).mean() + ridge)
+    assert objectives[0] < objectives[1]
+
+
+def test_numbers_are_predicted_whatever_their_unit() -> None:
+    target = 1000.0 * PEOPLE.matrix[:, 0] + 500.0 * PEOPLE.matrix[:, 1] ** 2
+    parties = [replace(one, learner=as_learner(RandomForestRegressor(20))) for one in deal(PEOPLE, BLOCKS, (0,))]
+    run = train_vertical(Job(solver="learners", loss="squared", max_rounds=4), parties, target)
+    assert np.mean((scores(run) - target) ** 2) < 0.1 * target.var()
