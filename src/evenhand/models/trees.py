@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.errors import DataError, MissingExtraError
+from evenhand.models.absent_leaf import Newton, with_absent_leaf
 
 _END = "end of trees"
 
@@ -91,6 +92,9 @@ class TreesModel:
         For each column 1 if scores may only rise with it, −1 if they may only fall, else 0; empty means all 0.
     seed
         Seed for sampling rows when LightGBM chooses bins on very large tables.
+    marks_absence
+        Whether the last column marks rows that the party lacks. If enough are absent, they have a leaf of their own in
+        each tree.
 
     Attributes
     ----------
@@ -115,8 +119,13 @@ class TreesModel:
         intercept: bool = False,
         seed: int = 0,
         monotone: Sequence[int] = (),
+        marks_absence: bool = False,
     ) -> None:
         self.rows, self.columns = matrix.shape
+        self._there: Booleans = np.ones(self.rows, dtype=bool)
+        if marks_absence:
+            last = matrix[:, [self.columns - 1]]
+            self._there = np.asarray((last.toarray() if sp.issparse(last) else last).ravel() == 0.0)
         self.shape = TreeShape() if shape is None else shape
         self.categorical = tuple(categorical)
         self.intercept = intercept
@@ -192,12 +201,36 @@ class TreesModel:
         parameters = {**self._parameters, "min_data_in_leaf": max(rows_a_leaf, self.shape.rows_a_leaf)}
         found = np.zeros((self.rows, trees), dtype=np.uint8)
         for place in range(trees):
-            tree, leaves = self._grown(parameters, self._binned, self._matrix, gradient, curvature)
+            tree, leaves = self._grown_whole(parameters, gradient, curvature)
             self.trees.append(tree)
             found[:, place] = leaves
             if place + 1 < trees:
                 gradient = gradient + curvature * (shrinkage * leaf_values(tree))[leaves]
         return found
+
+    def _grown_whole(
+        self, parameters: dict[str, Any], gradient: Array, curvature: Array
+    ) -> tuple[str, npt.NDArray[np.int32]]:
+        """Grow one tree on all rows, with a leaf for absent rows if there are enough for a leaf."""
+        absent, there = ~self._there, self._there
+        fewest = max(1, parameters["min_data_in_leaf"])
+        if int(absent.sum()) < fewest or int(there.sum()) < fewest or parameters["num_leaves"] < 3:
+            return self._grown(parameters, self._binned, self._matrix, gradient, curvature)
+        fewer = {**parameters, "num_leaves": parameters["num_leaves"] - 1}
+        tree, own = self._grown(fewer, self._binned_there, self._matrix_there, gradient[there], curvature[there])
+        sums = (Newton.of(gradient, curvature, rows, self.shape.l2) for rows in (absent, there))
+        leaves = np.full(self.rows, leaf_count(tree), dtype=np.int32)
+        leaves[there] = own
+        return with_absent_leaf(tree, self.columns - 1, *sums), leaves
+
+    @cached_property
+    def _matrix_there(self) -> Matrix:
+        return self._matrix[np.flatnonzero(self._there)]
+
+    @cached_property
+    def _binned_there(self) -> Any:
+        """The rows that the party has, with the bins of all."""
+        return self._binned.subset(np.flatnonzero(self._there)).construct()
 
     def _grown(
         self, parameters: dict[str, Any], rows: Any, matrix: Matrix, gradient: Array, curvature: Array

@@ -51,7 +51,9 @@ class TreesParty(Party):
         # Each party has a seed of its own, so that adding a party does not change the other parties' trees.
         seed = int(np.random.SeedSequence([terms.job.seed, terms.names.index(name)]).generate_state(1)[0]) % 2**31
         monotone = self._monotone(name, own)
-        model = TreesModel(own.matrix, shape, own.categorical, has_intercept(terms, name), seed, monotone)
+        model = TreesModel(
+            own.matrix, shape, own.categorical, has_intercept(terms, name), seed, monotone, own.marks_absence
+        )
         super().__init__(terms, name, model)
         self.folds = options.folds_of(terms)
         sizes = {
