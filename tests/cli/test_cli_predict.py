@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from support.federation import write_shops
 from support.tables import SmallJob
 
 from evenhand.jobs.new_rows import score_new_parties
@@ -83,3 +84,17 @@ def test_a_damaged_run_is_told(here: Any, tmp_path: Path) -> None:
     done = here("predict", tmp_path / "run")
     assert (done.returncode, done.stdout) == (4, "")
     assert str(weights) in done.stderr
+
+
+def test_a_party_that_is_away_is_left_out(here: Any, tmp_path: Path) -> None:
+    job = {"ids": "left", "missing_party": "absent", "max_rounds": 20}
+    paths = write_shops(tmp_path, job)
+    table = tmp_path / "shop" / "table.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:80]) + "\n")
+    assert here("train", paths["together"], "--out", tmp_path / "run").returncode == 0
+    done = here("predict", tmp_path / "run", "--absent", "shop", "--out", tmp_path / "scores.csv")
+    assert done.returncode == 0, done.stderr
+    assert set(pd.read_csv(tmp_path / "scores.csv")["parties"]) == {"bank + phone"}
+    done = here("predict", tmp_path / "run", "--absent", "bank")
+    assert done.returncode != 0
+    assert "bank holds the labels" in done.stderr

@@ -215,3 +215,66 @@ def test_an_interrupted_fit_gives_the_same_result(
     again = VerticalClassifier(tol=1e-7, random_state=0).fit(tables, people.label, ids="left", checkpoints=place)
     assert np.array_equal(whole.coef_, again.coef_)
     assert not place.exists()
+
+
+def test_rows_that_a_party_lacks_are_scored_only_if_that_is_asked_for(people: People) -> None:
+    tables = people.with_gaps()
+    model = VerticalClassifier(missing_party="absent").fit(tables, people.label, ids="left")
+    scores, there = model.decision_function(tables), model.rests_on(tables)
+    expected = sum(model.models_[name].predict(_encoded(model, tables, name)) for name in tables)
+    np.testing.assert_allclose(scores, expected, atol=1e-12)
+    assert list(there.columns) == ["bank", "shop", "phone"]
+    assert there.index.equals(people.bank.index)
+    for name in tables:
+        assert np.array_equal(there[name], people.bank.index.isin(tables[name].index))
+    refusing = VerticalClassifier().fit(tables, people.label, ids="left")
+    with pytest.raises(DataError, match=r"shop lacks .* of bank's 900 ids"):
+        refusing.decision_function(tables)
+    assert np.array_equal(refusing.decision_function(people.tables), model.decision_function(people.tables))
+    assert refusing.rests_on(people.tables).all(axis=None)
+
+
+def test_a_party_that_is_away_adds_its_number_to_every_score(people: People) -> None:
+    tables = people.with_gaps()
+    model = VerticalClassifier(missing_party="absent").fit(tables, people.label, ids="left")
+    without = {name: table for name, table in people.tables.items() if name != "shop"}
+    weight = model.coefficients()["weight"]["shop", ABSENT]
+    parts = sum(model.models_[name].predict(_encoded(model, people.tables, name)) for name in without)
+    np.testing.assert_allclose(model.decision_function(without), parts + weight, atol=1e-12)
+    assert not model.rests_on(without)["shop"].any()
+    assert model.predict(without).shape == (ROWS,)
+    with pytest.raises(DataError, match="the table of bank is missing; it holds the labels"):
+        model.predict({"shop": people.shop, "phone": people.phone})
+    with pytest.raises(DataError, match=r"the table of shop is missing.*missing_party='absent'"):
+        VerticalClassifier().fit(people.tables, people.label).predict(without)
+    with pytest.raises(DataError, match="the model was trained on bank, shop, phone"):
+        model.predict(people.tables | {"clinic": people.shop})
+
+
+@pytest.mark.parametrize("kind", ["linear", "trees"])
+def test_nothing_is_guessed_of_a_party_that_had_all_rows(people: People, kind: str) -> None:
+    if kind == "trees":
+        pytest.importorskip("lightgbm")
+    tables = people.with_gaps() | {"phone": people.phone}
+    model = VerticalClassifier(model=kind, missing_party="absent", max_rounds=3, tol=1.0)
+    model.fit(tables, people.label, ids="left")
+    assert model.predict(tables).shape == (ROWS,)
+    with pytest.raises(DataError, match="phone lacks 900 of 900 rows, and had all rows in training"):
+        model.predict({name: tables[name] for name in ("bank", "shop")})
+    with pytest.raises(DataError, match="phone lacks 1 of 900 rows"):
+        model.predict(tables | {"phone": people.phone.iloc[1:]})
+
+
+def test_wrong_ids_are_refused_when_scoring(people: People) -> None:
+    tables = people.with_gaps()
+    model = VerticalClassifier(missing_party="absent").fit(tables, people.label, ids="left")
+    for wrong, said in (
+        (pd.concat([tables["shop"], tables["shop"].iloc[:2]]), "shop: 2 ids occur more than once"),
+        (tables["shop"].reset_index(drop=True), "ids are of different kinds"),
+        (tables["shop"].set_axis([None, *tables["shop"].index[1:]]), "have no id"),
+        (tables["shop"].to_numpy(), "and no ids to find absent rows by"),
+    ):
+        with pytest.raises(DataError, match=said):
+            model.predict(tables | {"shop": wrong})
+    with pytest.raises(ValueError, match="missing_party is 'zero'"):
+        VerticalClassifier(missing_party="zero").fit(people.tables, people.label)  # type: ignore[arg-type]

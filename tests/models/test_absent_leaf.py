@@ -58,7 +58,7 @@ def test_lightgbm_reads_the_trees_as_they_are_meant() -> None:
 
 
 def test_a_tree_without_a_split_gets_one() -> None:
-    matrix, gradient, curvature = _rows()
+    matrix = _rows()[0]
     gradient = np.where(matrix[:, 3] == 1.0, 0.5, -0.2)
     model = TreesModel(matrix, TreeShape(leaves=8, l2=1.0), categorical=(1,), marks_absence=True)
     leaves = model.grow(gradient, np.full(len(matrix), 0.25))[:, 0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evenhand.errors import LostError, MissingExtraError
+from evenhand.errors import InputError, LostError, MissingExtraError
 from evenhand.printing import remark
 
 if TYPE_CHECKING:
@@ -60,8 +60,17 @@ def run_submitted(
     raise AssertionError("at least one attempt is made")
 
 
-def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
-    """Return scores of a finished federated run for the ids in a file; ids that some party lacks are left out."""
+def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: float = 60.0) -> pd.DataFrame:
+    """Return scores of a finished federated run for the ids in a file; ids without a score are left out.
+
+    A party that has not joined within `patience` seconds counts as absent. If the run's job does not allow that
+    (`missing_party`), the participants refuse the question.
+
+    Parameters
+    ----------
+    absent
+        Parties that are not waited for.
+    """
     import numpy as np
 
     from evenhand.data.tables.readers import TableSource, read_table
@@ -69,7 +78,7 @@ def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
     from evenhand.protocol.align import id_sums
 
     try:
-        from evenhand.runtime.nvflare.submitting import Admin, outcome, parties_of, wait_for_end, wait_for_parties
+        from evenhand.runtime.nvflare.submitting import Admin, outcome, parties_away, parties_of, wait_for_end
         from evenhand.runtime.nvflare.submitting import submit as send
     except ModuleNotFoundError as error:
         raise MissingExtraError("a federation", "nvflare") from error
@@ -78,16 +87,25 @@ def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
     kind, sums = id_sums(index)
     question = {"run": run, "kind": kind, "sums": sums.tolist()}
     with Admin(kit, patience) as admin:
-        parties = parties_of(admin, run)
-        wait_for_parties(admin, parties, patience)
-        job_id = send(admin, "predict", {"question": question}, parties)
+        known = parties_of(admin, run)
+        if unknown := [name for name in absent if name not in known]:
+            raise InputError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(known)}")
+        away = [*absent, *parties_away(admin, [name for name in known if name not in absent], patience)]
+        if away:
+            remark(f"{', '.join(away)} did not join within {patience:.0f} seconds: the others are asked")
+        parties = [name for name in known if name not in away]
+        job_id = send(admin, "predict", {"question": question | {"away": away}}, parties)
         wait_for_end(admin, job_id, lambda _: None)
         told = outcome(admin, job_id)["result"]
     there = np.array([one is not None for one in told["scores"]], dtype=bool)
     if missing := int((~there).sum()):
-        remark(f"{missing:,} of {len(there):,} ids are left out, because not every party has them")
+        whom = "the label holder lacks them" if "parties" in told else "not every party has them"
+        remark(f"{missing:,} of {len(there):,} ids are left out, because {whom}")
     scores = np.array([one for one in told["scores"] if one is not None], dtype=np.float64)
-    return scored(scores, told, index[there])
+    table = scored(scores, told, index[there])
+    if "parties" in told:
+        table["parties"] = np.array(told["parties"], dtype=object)[there]
+    return table
 
 
 def start(

@@ -26,10 +26,17 @@ def predict(
         typer.Option(help="NAME=FILE: read this file in place of the party's or client's table. Repeatable."),
     ] = None,
     job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
+    absent: Annotated[
+        list[str] | None,
+        typer.Option(help='NAME: score without this party; the run must allow it (missing_party = "absent").'),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     remote: Annotated[bool, typer.Option("--remote", help="Score on the federation that trained the run.")] = False,
     kit: Annotated[Path, typer.Option(help="With --remote: the admin's kit.")] = Path("kits/admin"),
+    deadline: Annotated[
+        float, typer.Option(min=0.0, help="With --remote: seconds after which a party that is away counts as absent.")
+    ] = 60.0,
     as_is: Annotated[
         bool,
         typer.Option("--as-is", help="Do not escape CSV text that a spreadsheet would read as a formula."),
@@ -65,18 +72,20 @@ def predict(
     if ids is not None:
         from evenhand.cli.federation_client import ask
 
-        _write(ask(run, ids, kit), out, as_is)
+        _write(ask(run, ids, kit, absent or (), deadline), out, as_is)
         return
     folder = RunFolder.open(Path(run))
     content = None if job is None else read_job(job)
     tables, base = _tables(table or []), None if job is None else job.parent
     horizontal = folder.split == "horizontal"
+    if horizontal and absent:
+        raise InputError("--absent is for runs across columns; every client has the whole model")
     if content is not None and isinstance(content, HorizontalJobFile) != horizontal:
         raise InputError(f"--job {job}: its split differs from that of the run in {run}")
     found = (
         score_new_clients(folder, content, tables, base=base)
         if isinstance(content, HorizontalJobFile) or (content is None and horizontal)
-        else score_new_parties(folder, content, tables, base=base)
+        else score_new_parties(folder, content, tables, base=base, absent=absent or ())
     )
     _write(found.scores, out, as_is)
     for line in found.remarks:

@@ -20,17 +20,27 @@ from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unencoded import UnencodedColumns
 from evenhand.errors import DataError, InputError
+from evenhand.estimators.absent_rows import RowsToScore, rows_to_score
 from evenhand.estimators.own_models import party_learners, vertical_model
 from evenhand.estimators.rows import FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.shared import NestedParameters, named_solver, recorded_fit, seed_of
-from evenhand.estimators.tables import Beside, Tables, align_rows, encode, named_columns, named_tables, split_off
+from evenhand.estimators.tables import (
+    Beside,
+    Tables,
+    align_rows,
+    encode,
+    named_columns,
+    named_tables,
+    row_ids,
+    split_off,
+)
 from evenhand.models.kinds import ModelKind
 from evenhand.models.learning.base import PartyLearner
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores, without_rows
 from evenhand.privacy.levels import protection_of
 from evenhand.protocol.align import How
-from evenhand.protocol.job import Job, RandomizedResponse, RuntimeName
+from evenhand.protocol.job import Job, MissingParty, RandomizedResponse, RuntimeName
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.tables import Progress
@@ -88,7 +98,9 @@ class VerticalEstimator(NestedParameters):
         verbose: bool = False,
         threshold: Any = 0.5,
         class_weight: Any = None,
+        missing_party: MissingParty = "refuse",
     ) -> None:
+        self.missing_party = missing_party
         self.threshold = threshold
         self.class_weight = class_weight
         self.solver = solver
@@ -154,6 +166,7 @@ class VerticalEstimator(NestedParameters):
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             run = train_together(together, runtime=runtime, clock=clock, folder=folder, on_round=progress.round)
         self.encoders_ = {name: own.encoder for name, own in rows.items()}
+        self._holder = holder
         self._keep(run)
         if self._audit_inputs is not None:
             truth = rows[holder].labels().truth
@@ -244,6 +257,7 @@ class VerticalEstimator(NestedParameters):
             classes=classes,
             cut=fixed_cut(threshold),
             rule=threshold if isinstance(threshold, Threshold) else None,
+            missing_party=self.missing_party,
             **protection_of(self.protection),
             **self._model_kind().job_fields,
         )
@@ -354,20 +368,44 @@ class VerticalEstimator(NestedParameters):
         intercepts = [one.table[:, one.columns :].sum(axis=1) for one in linear.values()]
         return np.concatenate(list(parts.values()), axis=1), np.sum(intercepts, axis=0)
 
+    def rests_on(self, X: Tables) -> pd.DataFrame:
+        """Return which parties each score rests on: a row for each row to score, a column of booleans for each party.
+
+        With ``missing_party="absent"`` a party may lack rows of the label holder, or be away: leave its table out of
+        the mapping. Scores are in the order of the label holder's table then.
+        """
+        check_is_fitted(self, "run_")
+        tables = named_tables(X)
+        if self.missing_party == "absent":
+            return self._rows_to_score(tables).there
+        self._scores(X)
+        index = row_ids(tables, tables[next(iter(tables))].shape[0])
+        return pd.DataFrame(True, index=index, columns=list(self.models_))
+
+    def _rows_to_score(self, tables: Mapping[str, Any]) -> RowsToScore:
+        self._check_known(tables)
+        return rows_to_score(tables, {name: self.encoders_[name] for name in self.models_}, self._holder)
+
+    def _check_known(self, tables: Mapping[str, Any]) -> None:
+        if not tables.keys() <= self.models_.keys():
+            raise DataError(
+                f"tables of {', '.join(tables)} were given; the model was trained on {', '.join(self.models_)}"
+            )
+
     def _scores(self, X: Tables) -> Array:
         """Each party scores its own table; the sum is the score, or with more than two classes (rows, classes)."""
         check_is_fitted(self, "run_")
         tables = named_tables(X)
+        if self.missing_party == "absent":
+            return joint_scores(self.models_, self._rows_to_score(tables).matrices).T
         if away := [name for name in self.models_ if name not in tables]:
             raise DataError(
                 f"the table of {', '.join(away)} is missing: a score is a sum over all parties of the trained model "
                 f"({', '.join(self.models_)}). Without one of them it belongs to another model, for which no "
-                "constraint was checked. Give all tables, or train without that party"
+                "constraint was checked. Give all tables, or train without that party; missing_party='absent' scores "
+                'without parties that lacked rows in training (ids="left")'
             )
-        if tables.keys() != self.models_.keys():
-            raise DataError(
-                f"tables of {', '.join(tables)} were given; the model was trained on {', '.join(self.models_)}"
-            )
+        self._check_known(tables)
         tables, _, _ = align_rows({name: tables[name] for name in self.models_}, None, None)
         return joint_scores(
             self.models_, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}

@@ -31,7 +31,7 @@ from evenhand.estimators.shared import (
 )
 from evenhand.estimators.tables import Beside, Tables
 from evenhand.jobs.quality import chosen_cut, searched_cut
-from evenhand.protocol.job import Job, RuntimeName
+from evenhand.protocol.job import Job, MissingParty, RuntimeName
 from evenhand.protocol.solver import Solver
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.registry import check_job, check_several, find, solver_name
@@ -117,6 +117,10 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
     class_weight
         How much rows of each class weigh in the mean loss: ``"balanced"`` or a weight for each label. Constraints count
         people, and are not weighted.
+    missing_party
+        Whether `predict` scores rows that a party lacks, or without the table of a party: ``"refuse"``, or
+        ``"absent"``, where the party adds the number that it has learned for rows that it lacks. `rests_on` returns
+        which parties each score rests on.
 
     Attributes
     ----------
@@ -309,6 +313,7 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
         runtime: RuntimeName | VirtualClock = "auto",
         warm_start: bool = False,
         verbose: bool = False,
+        missing_party: MissingParty = "refuse",
     ) -> None:
         self.loss = loss
         self.power = power
@@ -327,6 +332,7 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
             runtime=runtime,
             warm_start=warm_start,
             verbose=verbose,
+            missing_party=missing_party,
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,27 +10,40 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Booleans
+from evenhand.data.tables.absence import without_rows
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table, with_one_kind_of_ids
 from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
 from evenhand.data.tables.reference import Reference
 from evenhand.data.tables.unencoded import encoder_from_state
-from evenhand.errors import DataError, RunError
+from evenhand.errors import DataError, InputError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
 from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.quality import QualityRows, quality, scored
-from evenhand.jobs.tables import Classes, Labels, NumericTargets, hold_out, labels_of, naming, not_used
+from evenhand.jobs.tables import (
+    Classes,
+    Labels,
+    NumericTargets,
+    absent_rows,
+    hold_out,
+    labels_of,
+    naming,
+    not_used,
+)
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.runs import align_parties
 from evenhand.models.base import Scorer
 from evenhand.models.saved import from_state, joint_scores, state_is_of_trees
+from evenhand.protocol.align import held_places
+from evenhand.protocol.job import MissingParty
 from evenhand.protocol.state import State
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.shared_model import scorer
+from evenhand.training.vertical_sources import common_rows
 
 SCORED = "scored"
 
@@ -108,11 +121,14 @@ def score_new_parties(
     tables: Mapping[str, Path] | None = None,
     *,
     base: Path | None = None,
+    absent: Collection[str] = (),
 ) -> NewRows:
     """Score rows with a finished run, and measure the scores if the tables have labels.
 
     Parameters
     ----------
+    absent
+        Parties that are away; the run's own job must say ``missing_party = "absent"``.
     job
         A job file that names the parties' tables; None takes the run's own.
     tables
@@ -130,34 +146,43 @@ def score_new_parties(
         raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
     encoders = {name: party_encoder(folder, name) for name in names}
     base = folder.base if base is None else base
+    missing, holder = own.job.missing_party, job.label_party
+    check_away(absent, trained, holder.name, missing)
     found = {
-        party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
+        party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name))
+        for party in job.party
+        if party.name not in absent
     }
     sizes = {name: len(table.known) for name, table in found.items()}
-    found = align_parties(found, "inner" if job.job.keeps_all else job.job.ids)
-    ids = found[names[0]].known.index
+    found, there = _aligned(found, job, missing)
+    ids = found[holder.name].known.index
     models, matrices = {}, {}
     for name in trained:
+        here = there.get(name, np.zeros(len(ids), dtype=bool))
         with naming(f"party {name!r}"):
-            matrices[name] = found[name].transform(encoders[name])
+            encoders[name].require_learned(name, here)
+            table = found[name].transform(encoders[name]) if here.any() else without_rows(encoders[name].width_out)
+            matrices[name] = encoders[name].spread(table, here)
             models[name] = party_model(folder, name, encoders[name])
     try:
         scores = joint_scores(models, matrices).T
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
     table = scored(scores, folder.result, ids)
+    if missing == "absent":
+        table["parties"] = resting_on({name: there.get(name, np.zeros(len(ids), dtype=bool)) for name in trained})
     if own is job and not tables and _measured_apart(folder.result):
         # The run's own rows: say which of them the model has not seen.
         table["held_out"] = hold_out(ids, job.job)
-    remarks = not_used(sizes, len(ids), "scored")
-    for name in trained:
+    counts = {name: int(one.sum()) for name, one in there.items()}
+    remarks = absent_rows(counts, len(ids), "scored") if missing == "absent" else not_used(sizes, len(ids), "scored")
+    for name in found:
         one = found[name]
         said = encoders[name].remarks_on(one.known) if isinstance(one, FrameTable) else []
         said += _reference(folder, folder.read_party(name, "reference"), f"party {name!r}").remarks_on(
             one.feature_columns()
         )
         remarks += [f"party {name!r}: {line}" for line in said]
-    holder = job.label_party
     assert holder.label is not None
     source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
     beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
@@ -166,6 +191,50 @@ def score_new_parties(
         beside = beside[[holder.label.column]].join(holder.grouping.groups(beside[list(holder.sensitive)], known))
     quality, more = measured(table, beside, holder.label.column, labels, folder.cut)
     return NewRows(table, [*remarks, *more], quality)
+
+
+def _aligned(
+    found: dict[str, PartyTable], job: VerticalJobFile, missing: MissingParty
+) -> tuple[dict[str, PartyTable], dict[str, Booleans]]:
+    """Return the tables with the rows to score, and which of these rows each party has.
+
+    These are the rows that all parties have, or with ``missing_party = "absent"`` all rows of the label holder.
+    """
+    if missing == "refuse":
+        found = align_parties(found, "inner" if job.job.keeps_all else job.job.ids)
+        return found, {name: np.ones(len(one.known), dtype=bool) for name, one in found.items()}
+    found = with_one_kind_of_ids(found)
+    ids = {name: one.known.index for name, one in found.items()}
+    places = common_rows(ids, "left", job.label_party.name, least=0)
+    return (
+        {name: one.taken(held_places(places[name])) for name, one in found.items()},
+        {name: one >= 0 for name, one in places.items()},
+    )
+
+
+def check_away(absent: Collection[str], parties: Sequence[str], holder: str, missing: MissingParty) -> None:
+    """Refuse to score without parties, unless the run allows it; the label holder is always needed."""
+    if unknown := sorted(set(absent) - set(parties)):
+        raise InputError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(parties)}")
+    if holder in absent:
+        raise InputError(f"{holder} holds the labels, and the rows to score are its rows; it cannot be absent")
+    if absent and missing != "absent":
+        raise InputError(
+            f"a score without {', '.join(absent)} belongs to another model, for which no constraint was checked; the "
+            'job of this run does not allow it (missing_party = "absent" in [job])'
+        )
+
+
+def resting_on(there: Mapping[str, Booleans]) -> list[str]:
+    """Name for each row the parties that it rests on."""
+    names = np.array(list(there), dtype=object)
+    known: dict[tuple[bool, ...], str] = {}
+    found = []
+    for row in zip(*there.values(), strict=True):
+        if (key := tuple(map(bool, row))) not in known:
+            known[key] = " + ".join(names[list(key)])
+        found.append(known[key])
+    return found
 
 
 def _training_groups(result: Mapping[str, Any]) -> dict[str, set[str]]:

@@ -337,7 +337,7 @@ def held_places(places: Integers) -> Integers:
 def too_few_shared(places: Mapping[str, Integers], holder: str, least: int) -> str:
     """Return which parties have too few of the label holder's rows, without counts; empty if all have enough."""
     shared = {name: len(held_places(one)) for name, one in places.items()}
-    few = [name for name, count in shared.items() if count < max(1, least)]
+    few = [name for name, count in shared.items() if count < least]
     if not few:
         return ""
     what = f"fewer than {least:,} ids" if least > 1 else "no id"

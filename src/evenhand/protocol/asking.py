@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from evenhand.arrays import Integers
+from evenhand.arrays import Booleans, Integers
 from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.align import check_places, id_sums
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
@@ -67,7 +67,10 @@ TAKEN = Schema(
     "taken",
     {"places": Field("i8", (None,))},
     direction=SERVER_TO_PARTIES,
-    reveals="Which of the people asked for are in every party's table and are scored now.",
+    reveals=(
+        "Which of the people asked for are scored now: those in every party's table, or with `missing_party = "
+        '"absent"` those in the label holder\'s.'
+    ),
 )
 VOCABULARY = Vocabulary(ASKED, HELD, TAKEN, title="After training: asking for new people")
 
@@ -79,19 +82,22 @@ class AskServer(Role):
     ----------
     kind, sums
         Type and checksums of the ids, as `id_sums` returns them.
+    needed
+        Parties that must have a person to score; None is all.
 
     Attributes
     ----------
     places
-        Positions of the requested people that all parties have.
+        Positions of the requested people who are scored: those that all needed parties have.
     """
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"answers": Answers, "places": Integers}
 
-    def __init__(self, parties: Sequence[str], kind: str, sums: Integers) -> None:
+    def __init__(self, parties: Sequence[str], kind: str, sums: Integers, needed: Sequence[str] | None = None) -> None:
         super().__init__(SERVER, {})
         self.parties = tuple(parties)
+        self._needed = self.parties if needed is None else tuple(needed)
         self._kind, self._sums = kind, sums
         self.answers = Answers()
         self.places: Integers = np.zeros(0, dtype=np.int64)
@@ -109,9 +115,14 @@ class AskServer(Role):
         self.answers.add(message)
         if not self.answers.complete([HELD.kind], self.parties):
             return ()
-        held = [body["held"] > 0 for body in self.answers.of(HELD.kind).values()]
+        held = [self.held[name] for name in self._needed]
         self.places, self.done = np.flatnonzero(np.all(held, axis=0)), True
         return [TAKEN.message(SERVER, name, places=self.places) for name in self.parties]
+
+    @property
+    def held(self) -> dict[str, Booleans]:
+        """For each party, which of the requested people it has."""
+        return {name: body["held"] > 0 for name, body in self.answers.of(HELD.kind).items()}
 
 
 class AskedParty(Follower):
@@ -125,11 +136,13 @@ class AskedParty(Follower):
         Sums of the ids that the party answers for; it denies having any others. None is all of them.
     admit
         Called with the number of people asked for, before the party answers; it raises an error to refuse.
+    lacking
+        Whether people may be scored whom the party lacks (``missing_party = "absent"``).
 
     Attributes
     ----------
     rows
-        Positions in the party's table to score, in the common order.
+        Positions in the party's table to score, in the common order; −1 for people whom it lacks.
     """
 
     vocabulary = VOCABULARY
@@ -141,9 +154,12 @@ class AskedParty(Follower):
         ids: pd.Index,
         among: Integers | None = None,
         admit: Callable[[int], None] = lambda _: None,
+        *,
+        lacking: bool = False,
     ) -> None:
         super().__init__(name, {})
         self._own = id_sums(ids)
+        self._lacking = lacking
         self._among, self._admit = among, admit
         self._told = False
         self.rows: Integers = np.zeros(0, dtype=np.int64)
@@ -165,7 +181,7 @@ class AskedParty(Follower):
             places = message["places"]
             check_places(self.name, places, len(self.rows))
             rows = self.rows[places]
-            if (rows < 0).any():
+            if (rows < 0).any() and not self._lacking:
                 raise ProtocolError(f"{self.name} is told to score people that it does not have; refused")
             self.rows, self.done = rows, True
             return ()

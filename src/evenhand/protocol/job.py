@@ -138,6 +138,8 @@ RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
 """Protection levels, weakest first; ``"auto"`` is the solver's choice."""
+MissingParty = Literal["refuse", "absent"]
+"""Whether a model scores rows that a party lacks, or without a party that is away."""
 Weights = Literal["shared", "party"]
 """Who holds a passive party's weights where they were trained in shares: nobody alone, or the party."""
 PARTY_WEIGHTS: Final = 'weights = "party"'
@@ -249,6 +251,9 @@ class Job:
         The rule that chooses the cut, where it is not given as a number. A mapping works too.
     band
         Bounds of the share of rows above the cut: a search for the cut has found them.
+    missing_party
+        Across columns, whether a model scores rows that a party lacks, or without a party that is away:
+        ``"refuse"``, or ``"absent"``, where the party adds the number that it has learned for rows that it lacks.
     step
         Number of this training, or choice of a cut, in a run that has several. It changes the digest of the terms, so
         that no mask is used twice.
@@ -276,6 +281,7 @@ class Job:
     classes: tuple[Label, ...] = ()
     rule: Threshold | None = None
     band: Band = ANY_SHARE
+    missing_party: MissingParty = "refuse"
     step: int = 0
 
     def __post_init__(self) -> None:
@@ -290,6 +296,8 @@ class Job:
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
+        if self.missing_party not in get_args(MissingParty):
+            raise InputError(f"missing_party is {self.missing_party!r}; choose 'refuse' or 'absent'")
         if self.weights not in get_args(Weights):
             raise InputError(f"weights is {self.weights!r}; choose 'shared' or 'party'")
         if self.weights == "party" and self.protection not in ("dealer", "encrypted"):

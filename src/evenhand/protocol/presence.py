@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Booleans
+from evenhand.arrays import Array, Booleans
 from evenhand.errors import ProtocolError
-from evenhand.protocol.disclosure import SERVER_TO_PARTIES, Direction
+from evenhand.protocol.asking import Answers
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
@@ -33,6 +34,16 @@ PRESENCE = Schema(
     reveals="To the label holder: which of its own rows each other party has. Nothing about rows that it lacks.",
 )
 VOCABULARY = Vocabulary(HELD_OUT, PRESENCE, title="Before training: rows that not everybody has")
+ABSENCE = Schema(
+    "absence-score",
+    {"scores": Field("f8", ("outputs",)), "learned": Field("i8")},
+    direction=PARTY_TO_SERVER,
+    reveals=(
+        "To the server: what the party adds to the score (or the score of each class) of a row that it lacks, and "
+        "whether it has learned that. The server uses it for people who are scored while the party is away."
+    ),
+)
+ABSENCES = Vocabulary(ABSENCE, title="After training: parties that may be away")
 
 
 class PresenceServer(Role):
@@ -101,3 +112,52 @@ class PresenceParty(Follower):
             self.held_out = message["held_out"] > 0
         self.done = True
         return ()
+
+
+class AbsenceServer(Role):
+    """Collect what each party adds to the score of a row that it lacks.
+
+    Attributes
+    ----------
+    scores
+        Each party's numbers, one for each score of a row, or None if it had all rows in training.
+    """
+
+    vocabulary = ABSENCES
+    state_fields: ClassVar = {"answers": Answers}
+
+    def __init__(self, parties: Sequence[str], outputs: int = 1) -> None:
+        super().__init__(SERVER, {"outputs": outputs})
+        self.parties = tuple(parties)
+        self.answers = Answers()
+        self.done = not self.parties
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != ABSENCE.kind or message.sender not in self.parties or self.done:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        self.answers.add(message)
+        self.done = self.answers.complete([ABSENCE.kind], self.parties)
+        return ()
+
+    @property
+    def scores(self) -> dict[str, Array | None]:
+        told = self.answers.of(ABSENCE.kind)
+        return {name: one["scores"] if int(one["learned"]) else None for name, one in told.items()}
+
+
+class AbsenceParty(Role):
+    """Send what the party adds to each score of a row that it lacks; None if it has learned nothing of that."""
+
+    vocabulary = ABSENCES
+
+    def __init__(self, name: str, scores: Array | None, outputs: int = 1) -> None:
+        super().__init__(name, {"outputs": outputs})
+        self._scores = scores
+        self.done = True
+
+    def start(self) -> Sends:
+        scores = np.zeros(self.sizes["outputs"]) if self._scores is None else self._scores
+        return [ABSENCE.message(self.name, SERVER, scores=scores, learned=int(self._scores is not None))]
+
+    def handle(self, message: Message) -> Sends:
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")

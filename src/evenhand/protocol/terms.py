@@ -105,7 +105,7 @@ class Terms:
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
         apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental"}
-        apart |= {"cut", "class_weight", "rule", "band", "step", "classes"}
+        apart |= {"cut", "class_weight", "rule", "band", "step", "classes", "missing_party"}
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked, rule = self.job.label_privacy, self.job.rule
         return {
@@ -121,6 +121,7 @@ class Terms:
             # A cut that a rule chooses is known after training, and to fewer participants.
             **({"cut": self.job.cut} if self.job.cut and rule is None else {}),
             **({} if rule is None else {"rule": {name: one for name, one in asdict(rule).items() if one is not None}}),
+            **({"missing_party": self.job.missing_party} if self.job.missing_party != "refuse" else {}),
             **({"step": self.job.step} if self.job.step else {}),
             **({} if self.job.class_weight is None else {"class_weight": plain(self.job.class_weight)}),
             **({"classes": list(self.job.classes)} if self.job.classes else {}),

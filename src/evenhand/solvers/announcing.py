@@ -74,6 +74,8 @@ def _announced(terms: Terms, private_ids: bool, left: bool) -> Iterator[Vocabula
         asked = terms.job.label_privacy
         after = [finishing.VOCABULARY] if asked is not None and asked.finish else []
         after += [scoring.VOCABULARY, *_shared_scores(terms)]
+        if terms.job.missing_party == "absent":
+            after.append(presence.ABSENCES)
         if terms.hides_nu and not terms.shares_weights:
             after.append(protected.OWN_WEIGHTS)
     messages = trained_with(solver, terms.job.protection)
@@ -120,7 +122,14 @@ def vocabularies() -> list[Vocabulary]:
         *(one.vocabulary for one in solvers if one.split == "horizontal"),
         masked.VOCABULARY,
         cutting.VOCABULARY,
-        *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CHECKPOINTING, resuming.VOCABULARY),
+        *(
+            scoring.VOCABULARY,
+            presence.ABSENCES,
+            measuring.VOCABULARY,
+            asking.VOCABULARY,
+            resuming.CHECKPOINTING,
+            resuming.VOCABULARY,
+        ),
         key_exchange.SEALING,
     ]
     return list(dict.fromkeys(found))

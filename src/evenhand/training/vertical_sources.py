@@ -189,7 +189,7 @@ class Alignment:
 
 
 def common_rows(
-    ids: Mapping[str, pd.Index | int], how: How = "equal", holder: str | None = None
+    ids: Mapping[str, pd.Index | int], how: How = "equal", holder: str | None = None, least: int = 1
 ) -> dict[str, Integers]:
     """Find the common rows of tables that are all in this process, by the same exchange.
 
@@ -199,6 +199,8 @@ def common_rows(
         By party: the id of each row of its table, or the number of rows if they have no ids.
     holder
         The party whose rows are all kept with ``"left"``; None is the first.
+    least
+        Minimum number of common rows; with ``"left"``, of those that each party shares with the holder.
 
     Returns
     -------
@@ -207,7 +209,7 @@ def common_rows(
     for name, index in ids.items():
         if not isinstance(index, int):
             check_ids(index, name)
-    server = AlignServer(list(ids), how, holder=holder)
+    server = AlignServer(list(ids), how, least, holder)
     InProcess([server, *(AlignParty(name, index, lacking=how == "left") for name, index in ids.items())]).run()
     if server.problem:
         raise named_problem(ids, how, server.problem)
@@ -283,7 +285,7 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
                 f"a DataFrame or Series and a name are needed, not {type(frame).__name__} and {quoted(name)}"
             )
         check_ids(frame.index, name)
-        _check_unique(frame.index, name)
+        check_unique(frame.index, name)
     check_same_kind([frame.index for frame in frames], names)
     if how == "equal":
         _check_same_ids([frame.index for frame in frames], names)
@@ -310,7 +312,8 @@ def check_ids(index: pd.Index, name: str) -> None:
         ) from error
 
 
-def _check_unique(index: pd.Index, name: str) -> None:
+def check_unique(index: pd.Index, name: str) -> None:
+    """Refuse ids that occur more than once."""
     if index.has_duplicates:
         repeated = index[index.duplicated()].unique()
         raise DataError(

@@ -16,6 +16,11 @@ ABSENT: Final = "row is absent"
 """Name of the feature that marks rows that the party lacks."""
 
 
+def without_rows(width: int) -> Matrix:
+    """Return the encoded rows of a party that has none."""
+    return np.zeros((0, width))
+
+
 def with_mark(encoded: Matrix) -> Matrix:
     """Add the feature that marks absent rows, for rows that are there."""
     rows = encoded.shape[0]

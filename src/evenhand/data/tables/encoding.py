@@ -262,6 +262,15 @@ class PartyEncoder:
         found.marks_absence = True
         return found
 
+    def require_learned(self, owner: str, there: Booleans) -> None:
+        """Refuse rows that a party lacks if it had all rows in training: its model has no number for them."""
+        if not there.all() and not self.marks_absence:
+            raise DataError(
+                f"{owner} lacks {int((~there).sum()):,} of {len(there):,} rows, and had all rows in training: the "
+                'model has learned nothing for rows that it lacks. Train with ids = "left" on rows some of which it '
+                "lacks, or without it"
+            )
+
     def spread(self, encoded: Matrix, there: Booleans) -> Matrix:
         """Return encoded rows among rows that the party lacks, which have zeros (NaN for trees) and the mark.
 

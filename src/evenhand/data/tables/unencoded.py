@@ -43,6 +43,12 @@ class UnencodedColumns(PartyEncoder):
             raise DataError(f"column {missing[0]!r} is missing; the table has {listed(list(frame.columns))}")
         return frame[self.columns_in]
 
+    def marking_absence(self) -> Self:
+        raise DataError(
+            "a model that takes columns as they are needs every row of the label holder, and some are absent; choose "
+            "columns='standard' for the model"
+        )
+
     @property
     def columns_in(self) -> list[str]:
         if self._names is None:

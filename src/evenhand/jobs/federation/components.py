@@ -239,7 +239,8 @@ def _asked(job: str, runs: Path, *, at_server: bool = False) -> tuple[RunFolder,
     if "question" not in content:
         return None
     question = parsed(Question, lambda _: None, content["question"], "question")
-    return *asked_run(run_place(runs, question.run, at_server=at_server)), question
+    folder, own = asked_run(run_place(runs, question.run, at_server=at_server))
+    return folder, question.asked_of(own), question
 
 
 def _parsed(job: str) -> AnyJob:

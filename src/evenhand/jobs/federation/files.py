@@ -292,7 +292,15 @@ def _check_job(job: FederationJob) -> None:
         raise JobError("key job.runtime is for runs in one process; remove it from a job between organisations")
     if job.job.classes is not None:
         check_listed(job.job.classes, "job.classes")
-    check_training(job.to_job())
+    trained = job.to_job()
+    check_training(trained)
+    if trained.missing_party == "absent" and job.job.protection in ("dealer", "encrypted"):
+        raise JobError(
+            f'missing_party = "absent" with protection = "{job.job.protection}": nobody knows what a party adds where '
+            'it has no row, because its weights are in shares; use protection = "masked" or "none"'
+        )
+    if trained.missing_party == "absent" and job.crosses_trees:
+        raise JobError('missing_party = "absent" is not for trees that cross parties; remove `interactions`')
 
 
 def _check_clients_job(job: ClientsJob) -> None:

@@ -6,7 +6,7 @@ The question holds hashes of ids. Each party reads its table again, so rows may 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,12 +15,13 @@ import numpy as np
 from filelock import FileLock
 from pydantic import Field
 
+from evenhand.arrays import Array
 from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
 from evenhand.jobs.federation.checkpointing import new_attempt
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, parse_federation_job
-from evenhand.jobs.federation.sites import draft_terms, joint_scores, scoring_party, scoring_server
-from evenhand.jobs.new_rows import party_encoder, party_model
+from evenhand.jobs.federation.sites import draft_terms, joint_scores, record_sum, scoring_party, scoring_server
+from evenhand.jobs.new_rows import check_away, party_encoder, party_model, resting_on
 from evenhand.jobs.parsing import Strict
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
@@ -47,15 +48,23 @@ ASKED_FOR: Final = "asked.json"
 
 
 class Question(Strict):
-    """Rows to score, and the run to score them with; ids are hashed by `id_sums`."""
+    """Rows to score, and the run to score them with; ids are hashed by `id_sums`. Parties may be away."""
 
     run: str
+    away: list[str] = Field(default_factory=list)
     kind: str
     sums: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = Field(min_length=1)
 
     @property
     def batches(self) -> int:
         return -(-len(self.sums) // BATCH)
+
+    def asked_of(self, job: FederationJob) -> FederationJob:
+        """Return the job without the parties that are away; refuse if its terms want all of them."""
+        if not self.away:
+            return job
+        check_away(self.away, list(job.parts), job.holder, job.job.missing_party)
+        return job.model_copy(update={"party": [one for one in job.party if one.name not in self.away]})
 
 
 def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
@@ -83,6 +92,7 @@ def asking_program(
     identity
         Folder of the server's own identity; None is that of its start-up kit.
     """
+    job, absence = question.asked_of(job), _absences(folder, question.away)
     names, terms = job.parties, draft_terms(job)
     yield from offer(terms)
     session = yield from _session(SERVER, terms, question, identity_folder(identity, folder.path))
@@ -90,15 +100,34 @@ def asking_program(
     sums = np.array(question.sums, dtype=np.int64)
     # A row for each person, and with three classes or more a column for each.
     scores = np.full((len(sums), *([len(job.job.classes)] if job.job.classes else [])), np.nan)
+    needed = [job.holder] if job.job.missing_party == "absent" else names
+    there = {name: np.zeros(len(sums), dtype=bool) for name in names}
     for first in range(0, len(sums), BATCH):
-        asked = AskServer(names, question.kind, sums[first : first + BATCH])
+        asked = AskServer(names, question.kind, sums[first : first + BATCH], needed)
         yield asked
+        for name, held in asked.held.items():
+            there[name][first : first + BATCH] = held
         scoring = scoring_server(job, len(asked.places), terms, session, shares, first // BATCH)
         yield scoring
         scores[first + asked.places] = joint_scores(scoring).T
+    for number in absence.values():
+        scores += number
     told = [None if np.isnan(one).any() else one.tolist() for one in scores]
     used: dict[str, Any] = {name: folder.result[name] for name in ("cut", "probability") if name in folder.result}
+    if job.job.missing_party == "absent":
+        used["parties"] = resting_on(there)
     return {"scores": told, "labels": folder.labels, **used}
+
+
+def _absences(folder: RunFolder, away: Sequence[str]) -> dict[str, Array]:
+    """Return what parties that are away add to each score; refuse parties that have learned nothing of that."""
+    known = folder.result.get("absence", {})
+    if unknown := [name for name in away if known.get(name) is None]:
+        raise RunError(
+            f"{unknown[0]} is away, and had all rows in training: the model has learned nothing for rows that it "
+            "lacks, so no score is given without it"
+        )
+    return {name: np.squeeze(np.array(known[name], dtype=np.float64)) for name in away}
 
 
 def _servers_share(folder: RunFolder, name: str) -> WeightShare:
@@ -154,8 +183,17 @@ def answering_program(
     on_terms: Callable[[Terms], None] | None = None,
 ) -> Program[Answered]:
     """Run a party's steps; its policy decides on the terms, as before training."""
-    name = own.party.name
-    accepted = yield from enrolled(name, draft_terms(job), own.policy.to_policy(), on_terms)
+    name, job = own.party.name, question.asked_of(job)
+
+    def decided(terms: Terms) -> None:
+        assert isinstance(terms, VerticalTerms)
+        if question.away:
+            # Sums over fewer parties: their difference from others shows what the parties that are away added.
+            record_sum(terms, own, base)
+        if on_terms is not None:
+            on_terms(terms)
+
+    accepted = yield from enrolled(name, draft_terms(job), own.policy.to_policy(), decided)
     session = yield from _session(name, accepted, question, identity_folder(own.identity, base))
     if name == accepted.dealer:
         for batch in range(question.batches if accepted.shares_weights else 0):
@@ -168,14 +206,18 @@ def answering_program(
             table = table.with_text_ids()
         check_ids(table.known.index, name)
         model, matrix = party_model(folder, name, encoder), table.transform(encoder)
+    lacking = job.job.missing_party == "absent" and name != job.holder
     people, policy = 0, own.policy.to_policy()
     admit = Counted(folder.path / ASKED_FOR, policy)
     trained_only = (policy.questions or ("trained" if job.job.private_ids else "any")) == "trained"
     among = folder.read_party(name, "rows")["sums"] if trained_only else None
 
     for batch in range(question.batches):
-        asked = AskedParty(name, table.known.index, among, admit)
+        asked = AskedParty(name, table.known.index, among, admit, lacking=lacking)
         yield asked
-        people += len(asked.rows)
-        yield scoring_party(job, name, model, matrix[asked.rows], accepted, session, batch)
+        there = asked.rows >= 0
+        encoder.require_learned(name, there)
+        people += int(there.sum())
+        rows = encoder.spread(matrix[asked.rows[there]], there)
+        yield scoring_party(job, name, model, rows, accepted, session, batch)
     return Answered(question.run, people)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Matrix
+from evenhand.data.tables.absence import without_rows
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
@@ -33,6 +34,7 @@ from evenhand.models.trees import TreesModel
 from evenhand.models.weight_share import WeightShare
 from evenhand.privacy.key_exchange import Session
 from evenhand.protocol.align import id_sums
+from evenhand.protocol.presence import AbsenceParty, AbsenceServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
@@ -129,7 +131,7 @@ def party_program(
 
     def accepted(terms: Terms) -> None:
         assert isinstance(terms, VerticalTerms)
-        _record_sum(terms, own, base)
+        record_sum(terms, own, base)
         if on_terms is not None:
             on_terms(terms)
 
@@ -146,11 +148,20 @@ def party_program(
         steps, training_runner(checkpoints), partial(new_attempt, name, folder, checkpoints, run)
     )
     yield scoring_party(job, name, model, rows.matrix, terms, session)
+    if terms.job.missing_party == "absent" and name != job.holder:
+        yield AbsenceParty(name, _absence_scores(model, rows.encoder), outputs(terms))
     require_unchanged({rows.owner: rows.seen})
     return PartyEnd(name, terms, rows.encoder, model, rows.reference, rows.index)
 
 
-def _record_sum(terms: VerticalTerms, own: PartyFile, base: Path) -> None:
+def _absence_scores(model: Scorer, encoder: PartyEncoder) -> Array | None:
+    """Return what a party adds to each score of a row that it lacks; None if it had all rows in training."""
+    if not encoder.marks_absence:
+        return None
+    return np.ravel(model.predict(encoder.spread(without_rows(encoder.width_out), np.zeros(1, dtype=bool))))
+
+
+def record_sum(terms: VerticalTerms, own: PartyFile, base: Path) -> None:
     """Record which parties' messages are added up behind masks; refuse others than in earlier jobs on this table.
 
     The label holder, which the server is trusted by, knows its own part of a sum over all parties.
@@ -205,6 +216,9 @@ def server_program(
     yield scoring
     scores = joint_scores(scoring).T
     del scoring
+    absence = AbsenceServer([name for name in job.parties if name != job.holder], outputs(terms))
+    if terms.job.missing_party == "absent":
+        yield absence
     trained_with = messages_of(transcript(), checkpoints)
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
     if trained is not None:
@@ -212,6 +226,8 @@ def server_program(
     result = vertical_result(terms, told, of_parts, rows.measured, trained_with, job.job.to_threshold())
     if (stated := label_statement(terms, key)) is not None:
         result["privacy"] = {job.holder: stated.as_dict()}
+    if terms.job.missing_party == "absent":
+        result["absence"] = {name: None if one is None else one.tolist() for name, one in absence.scores.items()}
     return result
 
 

@@ -30,7 +30,7 @@ from evenhand.jobs.schema import (
     located,
     to_model,
 )
-from evenhand.protocol.job import Job, RuntimeName, Weights
+from evenhand.protocol.job import Job, MissingParty, RuntimeName, Weights
 from evenhand.solvers.registry import VERTICAL, check_job, check_monotone, check_takes_weights, default_numbers, resolve
 from evenhand.training.vertical_sources import HowAligned
 
@@ -92,6 +92,12 @@ class VerticalJobSection(TrainingSection):
         "equal",
     )
     least_common: int = key("Fewest common ids; with fewer, the run ends and no party learns any.", 1000, 1, ge=1)
+    missing_party: MissingParty = key(
+        "Whether the model scores rows that a party lacks, or without a party that is away. `absent`: yes, the party "
+        "adds the number that it has learned for rows that it lacks, and each score names its parties.",
+        "absent",
+        "refuse",
+    )
     weights: Weights = key(
         "Where weights are trained in shares (`dealer`, `encrypted`): `shared` keeps them so, and nobody knows them. "
         "`party` gives each party its own, which tell it what any model tells of its labels.",
@@ -146,6 +152,7 @@ class VerticalJobSection(TrainingSection):
             max_rounds=self.max_rounds,
             label_privacy=None if asked is None else asked.model_dump(),
             weights=self.weights,
+            missing_party=self.missing_party,
             class_weight=self.class_weight.pair
             if isinstance(self.class_weight, ClassWeightSection)
             else self.class_weight,

@@ -79,12 +79,19 @@ class Admin:
 
 def wait_for_parties(admin: Admin, parties: Sequence[str], patience: float) -> None:
     """Wait until all of them have joined."""
+    if missing := parties_away(admin, parties, patience):
+        raise LostError(f"{', '.join(missing)} did not join within {patience:.0f} seconds")
+
+
+def parties_away(admin: Admin, parties: Sequence[str], patience: float) -> list[str]:
+    """Wait until all of them have joined; return those that have not by the deadline."""
     end, there = time.monotonic() + patience, set[str]()
     while missing := [name for name in parties if name not in there]:
         if time.monotonic() > end:
-            raise LostError(f"{', '.join(missing)} did not join within {patience:.0f} seconds")
+            return missing
         time.sleep(0.5)
         there = {client.name for client in admin.ask(lambda session: session.get_system_info()).client_info}
+    return []
 
 
 def submit(
