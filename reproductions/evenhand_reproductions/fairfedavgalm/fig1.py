@@ -135,8 +135,8 @@ def page(records: pd.DataFrame) -> Page:
             f"8: what is counted are the outermost cells, which hold the frame and hardly any digit. They are "
             f"{100 * RING:.0f} % of the picture: that is what evidence spread evenly would have there.)",
             f"The page has {counted(chosen['seed'].nunique())}; ± below is the standard error over them. The first "
-            "page had one run and compared means over different pictures; the statistic was changed after its verdict had "
-            "been seen, and the verdict then was the other one. So both statistics are shown, and a method is "
+            "page had one run and compared means over different pictures; the statistic was changed after its verdict "
+            "had been seen, and the verdict then was the other one. So both statistics are shown, and a method is "
             "only said to look away from the frame, or at it, if both say so by two standard errors.",
             *_framed(chosen),
         ]
@@ -187,8 +187,8 @@ def _compared(name: str, plain: str, records: pd.DataFrame) -> str:
     verdict = verdicts.get(signs.pop() if len(signs) == 1 else 0, "these runs do not tell where it looks")
     return (
         f"{name} less {plain}, share of the evidence on the frame in points: {found[0][0]} on the pictures of which "
-        f"both have a map ({min(pictures)} to {max(pictures)} of {len(own)} a run), {found[1][0]} on all of which each has "
-        f"one: {verdict}."
+        f"both have a map ({min(pictures)} to {max(pictures)} of {len(own)} a run), {found[1][0]} on all of which each "
+        f"has one: {verdict}."
     )
 
 
