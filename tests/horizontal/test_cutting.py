@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenhand.arrays import Array
+from evenhand.constraints.thresholds import BEYOND
 from evenhand.errors import DataError, InputError, ProtocolError
-from evenhand.horizontal.cutting import COMMON_CUT, EDGES, LOOK, LOOKS, CountingClient
+from evenhand.horizontal.cutting import COMMON_CUT, EDGES, LARGEST, LOOK, LOOKS, CountingClient
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
@@ -35,9 +37,13 @@ def client() -> CountingClient:
     return CountingClient(rows, lambda model: _scores(model, rows, terms))
 
 
-def look(number: int, model: dict[str, Any] | None) -> Message:
+FIRST = np.linspace(-LARGEST, LARGEST, EDGES)
+SECOND = np.linspace(FIRST[250], FIRST[252], EDGES)
+
+
+def look(number: int, model: dict[str, Any] | None, edges: Array | None = None) -> Message:
     content = b"" if model is None else state_bytes(model)
-    edges = np.linspace(-4.0, 4.0, EDGES)
+    edges = (FIRST if number == 1 else SECOND) if edges is None else edges
     return LOOK.message("server", "a", round=number, model=np.frombuffer(content, dtype=np.uint8), edges=edges)
 
 
@@ -59,10 +65,54 @@ def test_a_client_counts_its_scores_twice_by_one_model_and_then_never_again() ->
     one.receive(look(2, None))
     with pytest.raises(ProtocolError, match=f"counts scores {LOOKS} times"):
         one.receive(look(3, None))
-    one.receive(COMMON_CUT.message("server", "a", cut=0.5, band=np.array([0.1, 0.2])))
+    one.receive(COMMON_CUT.message("server", "a", cut=SECOND[7], band=np.array([0.1, 0.2])))
     assert one.done
     with pytest.raises(ProtocolError, match="has the cut already"):
-        one.receive(COMMON_CUT.message("server", "a", cut=0.6, band=np.array([0.1, 0.2])))
+        one.receive(COMMON_CUT.message("server", "a", cut=SECOND[8], band=np.array([0.1, 0.2])))
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        FIRST * 0.9,
+        np.linspace(FIRST[250], FIRST[251], EDGES),
+        np.linspace(FIRST[250], FIRST[300], EDGES),
+        np.linspace(-0.01, 0.01, EDGES),
+        np.sort(np.random.default_rng(0).uniform(FIRST[250], FIRST[252], EDGES)),
+        SECOND[::-1],
+    ],
+)
+def test_edges_that_no_counts_lead_to_are_refused(edges: Array) -> None:
+    """A server could look at a client's scores wherever it likes, and give each client a cut of its own."""
+    one = client()
+    with pytest.raises(ProtocolError, match="edges of bins that"):
+        one.receive(look(1, MODEL, edges))
+    one.receive(look(1, MODEL))
+    saved = state_bytes(one.snapshot())
+    with pytest.raises(ProtocolError, match="edges of bins that"):
+        one.receive(look(2, None, edges))
+    assert state_bytes(one.snapshot()) == saved
+
+
+@pytest.mark.parametrize("ends", [(-BEYOND, FIRST[0]), (-BEYOND, FIRST[1]), (FIRST[9], FIRST[11]), (FIRST[-1], BEYOND)])
+def test_a_cut_is_an_edge_of_the_last_look(ends: tuple[float, float]) -> None:
+    one, edges = client(), np.linspace(*ends, EDGES)
+    one.receive(look(1, MODEL))
+    one.receive(look(2, None, edges))
+    saved, band = state_bytes(one.snapshot()), np.array([0.1, 0.2])
+    for cut in ((edges[7] + edges[8]) / 2.0, edges[-1] + 0.01 * abs(edges[-1]), FIRST[400]):
+        with pytest.raises(ProtocolError, match="no edge of the last look"):
+            one.receive(COMMON_CUT.message("server", "a", cut=cut, band=band))
+        assert state_bytes(one.snapshot()) == saved
+    one.receive(COMMON_CUT.message("server", "a", cut=edges[7], band=band))
+    assert one.cut == edges[7]
+
+
+def test_later_steps_have_other_terms_for_another_cut() -> None:
+    terms = replace(draft_terms(JOB, ["a", "b"]), shape=(3,))
+    assert terms.at_step(2, 0.25).digest == terms.at_step(2, 0.25).digest
+    assert terms.at_step(2, 0.25).digest != terms.at_step(2, 0.26).digest
+    assert terms.at_step(2, 0.25, (0.1, 0.2)).digest != terms.at_step(2, 0.25, (0.1, 0.3)).digest
 
 
 @pytest.mark.parametrize(

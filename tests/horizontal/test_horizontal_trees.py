@@ -32,6 +32,7 @@ from evenhand.models.binned_trees import BinnedTrees, binned
 from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.job import Job
+from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.horizontal import HorizontalRun, build_roles
 from evenhand_reproductions.in_memory import horizontal_terms, train_clients
@@ -392,6 +393,22 @@ def test_messages_that_fit_no_tree_are_refused() -> None:
     for people in (asked["people"][:2], -asked["people"]):
         with pytest.raises(ProtocolError, match="fit no 5 folds"):
             client.receive(EDGES.message("server", "c0", **{**asked.body, "people": people}))
+    saved, told = state_bytes(client.snapshot()), asked["people"]
+    # One row of all has another group, and four of the five models see it.
+    other = told.copy()
+    other[:4, :2] += [-1, 1]
+    moved = told.copy()
+    moved[0, 0], moved[0, 1] = told[0, 0] - 1, told[0, 1] + 1
+    for people, said in (
+        (told * 10, "are not those of 100 rows"),
+        (told - (told == told.max()), "are not those of 100 rows"),
+        (other, "where the terms count"),
+        (moved, "are not those of 100 rows"),
+        (np.roll(told, 1, axis=0), "fewer rows by label and group than it has itself"),
+    ):
+        with pytest.raises(ProtocolError, match=said):
+            client.receive(EDGES.message("server", "c0", **{**asked.body, "people": people}))
+        assert state_bytes(client.snapshot()) == saved
     client.receive(asked)
     body: dict[str, Any] = {"round": 4, "sides": np.zeros((1, 32)), "asked": []}
     with pytest.raises(ProtocolError, match="cannot have"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -20,9 +21,11 @@ from evenhand.errors import InputError, ProtocolError, RunError
 from evenhand.horizontal.averaging.messages import MODEL
 from evenhand.horizontal.masked.messages import AGREED, EXCHANGE, UNMASK
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
+from evenhand.privacy.key_exchange import agree_here
 from evenhand.privacy.mechanism import SharedGaussian, noise_terms
 from evenhand.privacy.neighbours import Company, smallest_sum
 from evenhand.protocol.job import Job
+from evenhand.solvers.roles import client
 from evenhand.training.horizontal import build_roles
 from evenhand_reproductions.in_memory import horizontal_terms
 
@@ -39,6 +42,7 @@ class Hostile:
         asked = Job(**{"solver": "fedavg", "max_rounds": 5, "protection": "masked", "options": OPTIONS, **job})
         terms = horizontal_terms(asked, ROWS, noise=noise_terms(noise))
         owns = {one.name: ClientData(one, None, noise, secret=bytes(32)) for one in ROWS}
+        self.terms, self.owns = terms, owns
         server, clients = build_roles(terms, HorizontalServerData(), owns)
         self.weights = getattr(server.inner, "weights", None)  # type: ignore[attr-defined]
         self.names, self.digest = terms.names, terms.digest
@@ -161,6 +165,23 @@ def test_clients_that_were_told_different_sets_open_nothing() -> None:
     for place in EVERYBODY:
         with pytest.raises(ProtocolError, match=r"were told that the same members\s+are present"):
             server.open(1, vouchers, {place: camps[place]})
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_clients_that_were_told_different_cuts_open_nothing(apart: bool) -> None:
+    rule: Any = {"rule": "rate", "capacity": 0.2}
+    server = Hostile(rule=rule)
+    cuts = {name: 0.3 if apart and place == 0 else 0.2 for place, name in enumerate(server.names)}
+    sessions = agree_here(server.names, server.digest)
+    for name, cut in cuts.items():
+        own = replace(server.owns[name], session=sessions[name])
+        server.roles[name] = client(server.terms.at_step(2, cut), name, own)
+    server.digest = server.terms.at_step(2, 0.2).digest
+    if not apart:
+        assert set(server.exchange(1)) == set(EVERYBODY)
+        return
+    with pytest.raises(ProtocolError):
+        server.exchange(1)
 
 
 def test_vouchers_cannot_be_made_up_moved_or_repeated() -> None:

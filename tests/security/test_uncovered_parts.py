@@ -167,3 +167,23 @@ def test_a_party_whose_columns_cover_nothing_is_refused(
         with pytest.raises(DataError, match=f"phone: {said}|phone: column 0 belongs to 4 rows"):
             train_vertical(Job("subspace", protection=protection), parties, labels)  # type: ignore[arg-type]
         train_vertical(Job("subspace", protection="none", max_rounds=2), parties, labels)
+
+
+def test_shares_do_not_depend_on_the_order_of_rows_and_differ_by_round_and_row() -> None:
+    rng = np.random.default_rng(0)
+    scores, nu, order = np.stack([np.zeros(ROWS), rng.normal(size=ROWS)]), rng.normal(size=ROWS), rng.permutation(ROWS)
+
+    def share(number: int = 1, **changed: Array) -> float:
+        combined = bands.filling(changed.get("scores", scores), number, changed.get("nu", nu))
+        assert combined is not None
+        assert combined.sum(axis=0).tolist() == pytest.approx([1.0, 1.0])
+        return float(combined[0, 1])
+
+    assert share() == pytest.approx(share(scores=scores[:, order], nu=nu[order]), abs=1e-9)
+    others = [share(number) for number in range(2, 40)]
+    assert min(others) < 0.3
+    assert max(others) > 0.7
+    flipped = scores.copy()
+    flipped[1, :3] *= -1.0
+    assert abs(share(scores=flipped) - share()) > 1e-3
+    assert abs(share(scores=scores[:, order]) - share()) > 1e-3

@@ -18,7 +18,7 @@ from evenhand.errors import InputError, ProtocolError
 from evenhand.printing import is_number, quoted
 
 RuleName = Literal["accuracy", "cost", "rate", "recall", "precision"]
-_BEYOND: Final = 1e6
+BEYOND: Final = 1e6
 """A cut beyond all scores, at which nobody is selected; its negative selects everybody."""
 RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
 Band: TypeAlias = tuple[float, float]
@@ -97,7 +97,7 @@ class Threshold:
             Rows of each label below the first edge, between each two, and above the last.
         """
         hits, wrong = (np.concatenate([[0], np.cumsum(one[::-1])]) for one in (positives, negatives))
-        cuts = np.concatenate([[_BEYOND], edges[::-1], [-_BEYOND]])
+        cuts = np.concatenate([[BEYOND], edges[::-1], [-BEYOND]])
         place = self._place(hits, hits + wrong, cuts)
         return float(cuts[place]), float(cuts[min(place + 1, len(cuts) - 1)]), float(cuts[max(place - 1, 0)])
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.thresholds import ANY_SHARE, Band, Threshold, as_band
+from evenhand.constraints.thresholds import ANY_SHARE, BEYOND, Band, Threshold, as_band
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer, Outcome
@@ -26,6 +26,11 @@ EDGES: Final = 511
 LOOKS: Final = 2
 LARGEST: Final = 16.0
 """Scores beyond this (log-odds) share a bin in the first look."""
+
+_FIRST: Final[Array] = np.linspace(-LARGEST, LARGEST, EDGES)
+_CUTS: Final[Array] = np.concatenate([[-BEYOND], _FIRST, [BEYOND]])
+ROUNDED: Final = 1e-9
+"""Largest relative difference of edges that are computed twice."""
 
 LOOK = Schema(
     "look at scores",
@@ -82,7 +87,7 @@ class CountingServer(HorizontalServer):
         self._rule, self._model = rule, np.frombuffer(model, dtype=np.uint8)
         self.answers = Answers()
         self.looks = 0
-        self.edges: Array = np.linspace(-LARGEST, LARGEST, EDGES)
+        self.edges: Array = _FIRST
         self.cut, self.band = 0.0, ANY_SHARE
 
     @property
@@ -137,12 +142,13 @@ class CountingClient(HorizontalClient):
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"scores": Array, "cut": float, "band": Band, "looks": int}
+    state_fields: ClassVar = {"scores": Array, "cut": float, "band": Band, "looks": int, "edges": Array}
 
     def __init__(self, rows: ClientRows, scores: Callable[[bytes], Array]) -> None:
         super().__init__(rows.name, {})
         self._labels, self._score = rows.labels, scores
         self.scores: Array = np.zeros(0)
+        self.edges: Array = np.zeros(0)
         self.looks = 0
         self.cut, self.band = 0.0, ANY_SHARE
 
@@ -150,6 +156,7 @@ class CountingClient(HorizontalClient):
         if self.done:
             raise ProtocolError(f"{self.name} has the cut already; it takes no {message.kind!r}")
         if message.kind == COMMON_CUT.kind and self.looks == LOOKS:
+            self._check_cut(message.number("cut"))
             self.cut, self.band, self.done = message.number("cut"), as_band(message["band"]), True
             return ()
         if message.kind != LOOK.kind or not message.integer("round") == self.looks + 1 <= LOOKS:
@@ -159,9 +166,30 @@ class CountingClient(HorizontalClient):
         edges = message["edges"]
         if (np.diff(edges) <= 0.0).any():
             raise ProtocolError(f"{self.name} was sent edges of bins that do not rise; they are refused")
+        if not _close(edges, _FIRST if self.looks == 0 else _finer(edges)):
+            raise ProtocolError(
+                f"{self.name} was sent edges of bins that are not those of look {self.looks + 1}; they are refused"
+            )
         if len(message["model"]):
             self.scores = self._score(message["model"].tobytes())
-        self.looks += 1
+        self.looks, self.edges = self.looks + 1, edges
         places = np.searchsorted(edges, self.scores)
         counts = [np.bincount(places[part], minlength=EDGES + 1) for part in (self._labels <= 0, self._labels > 0)]
         return [BINNED.message(self.name, SERVER, round=message.integer("round"), counts=np.array(counts))]
+
+    def _check_cut(self, cut: float) -> None:
+        """Refuse a cut that is no edge of the last look: no counts can have chosen it."""
+        if not np.isclose(cut, [-BEYOND, *self.edges, BEYOND], rtol=ROUNDED, atol=ROUNDED).any():
+            raise ProtocolError(f"{self.name} was sent the cut {cut:.6g}, which is no edge of the last look; refused")
+
+
+def _finer(edges: Array) -> Array:
+    """Return the edges of the second look that begin and end as these do: around one edge of the first look."""
+    low, high = (int(np.argmin(np.abs(_CUTS - end))) for end in (edges[0], edges[-1]))
+    # Beside the lowest and the highest cut there is one gap only.
+    outermost = high - low == 1 and (low == 0 or high == len(_CUTS) - 1)
+    return np.linspace(_CUTS[low], _CUTS[high], EDGES) if high - low == 2 or outermost else np.full(EDGES, np.nan)
+
+
+def _close(edges: Array, others: Array) -> bool:
+    return bool(np.isclose(edges, others, rtol=ROUNDED, atol=ROUNDED).all())

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Bytes, Integers, dense
 from evenhand.constraints.inequality_parts import InequalityParts
-from evenhand.errors import ProtocolError
+from evenhand.errors import InputError, ProtocolError
 from evenhand.horizontal.problem import ClientData
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.trees.binning import bin_counts, coarse_counts, fine_counts
@@ -109,10 +109,15 @@ class HistogramClient(HorizontalClient):
     def _count(self, message: Message) -> Message:
         codes = np.zeros(self.features.shape[1], dtype=np.int64)
         codes[list(self.rows.categorical)] = 1
-        people = np.zeros((self.sizes["folds"], self.strata.count), dtype=np.int64)
-        np.add.at(people, (self.fold, self.lagrangian.constraints.stratum), 1)
+        people = self._own_people()
         bins = coarse_counts(self.features)
         return COUNTED.message(self.name, SERVER, round=self.round + 1, bins=bins, codes=codes, people=people)
+
+    def _own_people(self) -> Integers:
+        """(folds, strata): number of the client's own rows."""
+        people = np.zeros((self.sizes["folds"], self.strata.count), dtype=np.int64)
+        np.add.at(people, (self.fold, self.lagrangian.constraints.stratum), 1)
+        return people
 
     def _refine(self, message: Message) -> Message:
         parts = fine_counts(self.features, message["bins"])
@@ -128,12 +133,27 @@ class HistogramClient(HorizontalClient):
         people = message["people"]
         if len(people) not in (1, self.sizes["folds"]) or (people < 0).any() or not people.sum(axis=1).all():
             raise ProtocolError(f"{self.name} was sent numbers of rows that fit no {self.sizes['folds']} folds")
+        self._check_people(people)
         self.people = people.astype(np.float64)
         self._take_edges(edges, message.number("intercept"))
         self.scores = np.full((len(people), self.rows.n_rows), message.number("intercept"))
         self.held_out = self.scores[0].copy()
         self.multipliers = np.zeros((len(people), 2, len(self.strata.rows)))
         return self._root()
+
+    def _check_people(self, people: Integers) -> None:
+        """Refuse numbers of rows that are not those of the terms, or leave no room for the client's own rows.
+
+        They weigh the client's sums, so a server could make single rows stand out by other numbers.
+        """
+        own = self._own_people()
+        seen = own.sum(axis=0) - own if len(people) > 1 else own.sum(axis=0)[None]
+        try:
+            every = self.strata.everybody(people)
+        except InputError as error:
+            raise ProtocolError(f"{self.name} was sent numbers of rows by label and group: {error}; refused") from error
+        if (seen > people).any() or ((own > every - people).any() and len(people) > 1):
+            raise ProtocolError(f"{self.name} was sent fewer rows by label and group than it has itself; refused")
 
     def _take_edges(self, edges: Sequence[Edges], intercept: float) -> None:
         self.model = BinnedTrees(edges, intercept)

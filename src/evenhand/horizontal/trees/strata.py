@@ -89,7 +89,9 @@ class SliceStrata:
             part: part.inside(self.labels, values) for row in self.rows for _, part in row.terms
         }
         assert terms.slice_counts is not None or not self.rows
-        self.weights: Array = self._weights(terms.slice_counts or {})
+        self._counts = terms.slice_counts or {}
+        self._n_rows = terms.n_rows
+        self.weights: Array = self._weights(self._counts)
         self.shares = 1.0 / terms.n_rows
 
     def weights_of(self, people: Array) -> Array:
@@ -99,6 +101,22 @@ class SliceStrata:
     def has_all_slices(self, people: Array) -> bool:
         """Return whether so many rows of each stratum leave no slice empty."""
         return all(people[inside].any() for inside in self._inside.values())
+
+    def everybody(self, people: Integers) -> Integers:
+        """Return the number of all clients' rows in each stratum, from those that each model sees.
+
+        Raises an InputError if they are not the rows that the terms count. A single model sees all rows, and each of
+        several sees all but one fold.
+        """
+        every, rest = np.divmod(people.sum(axis=0), max(len(people) - 1, 1))
+        if rest.any() or (people > every).any() or every.sum() != self._n_rows:
+            raise InputError(f"they are not those of {self._n_rows} rows")
+        for part, inside in self._inside.items():
+            if every[inside].sum() != self._counts[part]:
+                raise InputError(
+                    f"{every[inside].sum()} rows are in {part}, where the terms count {self._counts[part]}"
+                )
+        return np.asarray(every)
 
     def _weights(self, counts: Mapping[Slice, float]) -> Array:
         weights: Array = np.zeros((len(self.rows), self.count))

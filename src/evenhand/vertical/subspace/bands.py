@@ -11,17 +11,16 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtr
 
 from evenhand.arrays import Array
 
-LEAST_PART: Final = 0.1
+LEAST_PART: Final = 0.03
 """A part is filled if its scores vary less than so much of those of the other part."""
 LEAST_SHARE: Final = 0.25
 MOST_SHARE: Final = 0.75
 
 
-def filling(scores: Array, round_: int) -> Array | None:
+def filling(scores: Array, round_: int, nu: Array | None = None) -> Array | None:
     """Return the combinations of two parts that fill both of them, or None if neither is next to zero.
 
     Parameters
@@ -30,19 +29,30 @@ def filling(scores: Array, round_: int) -> Array | None:
         (2, rows): the change of every row's score along each part.
     round_
         Number of the round, which gives every round a share of its own.
+    nu
+        ν of each row, where the party knows it.
     """
     sizes = scores.std(axis=1)
     small = int(np.argmin(sizes))
     if sizes[small] >= LEAST_PART * sizes[1 - small]:
         return None
-    share = _share(scores[1 - small] / sizes[1 - small], round_)
+    share = _share(scores[1 - small], round_, np.zeros(scores.shape[1]) if nu is None else nu)
     found = np.eye(2)
     found[small, 1 - small], found[1 - small, 1 - small] = share, 1.0 - share
     return found
 
 
-def _share(scores: Array, round_: int) -> float:
-    """Return a number that follows from all rows' scores, and varies little with their last digits."""
-    along = np.random.default_rng([round_, len(scores)]).standard_normal(len(scores))
-    place = float(ndtr(along @ (scores - scores.mean()) / np.sqrt(len(scores))))
+def _share(scores: Array, round_: int, nu: Array) -> float:
+    """Return a number that follows from all rows' scores beside their ν, in any order of the rows.
+
+    It varies little with the last digits, and a few rows with other scores change it altogether.
+    """
+    first, second, start = np.random.default_rng(round_).uniform(1.0, 3.0, size=3)
+    waves = np.sin(first * _standardised(scores) + second * _standardised(nu) + start)
+    place = 0.5 + 0.5 * float(np.sin(2.0 * np.pi * waves.sum() / np.sqrt(len(waves))))
     return LEAST_SHARE + (MOST_SHARE - LEAST_SHARE) * place
+
+
+def _standardised(values: Array) -> Array:
+    size = float(values.std())
+    return (values - values.mean()) / size if size > 0.0 else np.zeros_like(values)

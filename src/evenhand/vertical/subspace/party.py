@@ -205,7 +205,7 @@ class SubspaceParty(GradientParty):
         self.directions, gain = self._directions(gradient.reshape(outputs, -1)[:, :columns], message)
         scores = np.ascontiguousarray((self.model.matrix @ self.directions.reshape(-1, columns).T).T)
         if self.most_score is not None:
-            scores = self._fill(scores)
+            scores = self._fill(scores, message["nu"].reshape(outputs, -1))
             # The length of a direction is free, so one that is too large to be masked is shortened.
             largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
             if largest > self.most_score:
@@ -233,13 +233,13 @@ class SubspaceParty(GradientParty):
         reach = classes_of(*self.bounds.reach(self.directions[0], steps, weights[0]), bases.shape[1])
         return [REACH.message(self.name, SERVER, round=self.round, reach=reach), direction]
 
-    def _fill(self, scores: Array) -> Array:
+    def _fill(self, scores: Array, nu: Array) -> Array:
         """Fill the parts of directions that are next to zero, which would leave other parties' parts uncovered."""
         if self.bands == 1:
             return scores
         filled = scores.reshape(len(self.directions), self.bands, -1)
         for output, own in enumerate(filled):
-            combined = filling(own, self.round)
+            combined = filling(own, self.round, nu[output])
             if combined is not None:
                 self.directions[output], filled[output] = combined @ self.directions[output], combined @ own
         return filled.reshape(scores.shape)
