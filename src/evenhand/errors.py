@@ -133,6 +133,10 @@ class LearnerWarning(EvenhandWarning):
     """A party's own learner could not be fitted; the party goes on without its column in this round."""
 
 
+class GroupDecisionsWarning(EvenhandWarning):
+    """Decisions depend on the sensitive attribute, or a row has no group that they could depend on."""
+
+
 class GridEdgeWarning(EvenhandWarning):
     """The best value is at the edge of the grid: a better one may lie beyond."""
 

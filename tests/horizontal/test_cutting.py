@@ -37,6 +37,7 @@ def client() -> CountingClient:
     return CountingClient(rows, lambda model: _scores(model, rows, terms))
 
 
+NO_GROUPS = np.zeros(0)
 FIRST = np.linspace(-LARGEST, LARGEST, EDGES)
 SECOND = np.linspace(FIRST[250], FIRST[252], EDGES)
 
@@ -44,7 +45,7 @@ SECOND = np.linspace(FIRST[250], FIRST[252], EDGES)
 def look(number: int, model: dict[str, Any] | None, edges: Array | None = None) -> Message:
     content = b"" if model is None else state_bytes(model)
     edges = (FIRST if number == 1 else SECOND) if edges is None else edges
-    return LOOK.message("server", "a", round=number, model=np.frombuffer(content, dtype=np.uint8), edges=edges)
+    return LOOK.message("server", "a", round=number, model=np.frombuffer(content, dtype=np.uint8), edges=edges[None])
 
 
 def test_a_client_counts_its_scores_twice_by_one_model_and_then_never_again() -> None:
@@ -58,17 +59,17 @@ def test_a_client_counts_its_scores_twice_by_one_model_and_then_never_again() ->
     with pytest.raises(ProtocolError, match="and in no other"):
         one.receive(look(2, MODEL))
     with pytest.raises(ProtocolError, match="at this point"):
-        one.receive(COMMON_CUT.message("server", "a", cut=0.0, band=np.array([0.1, 0.2])))
+        one.receive(COMMON_CUT.message("server", "a", cut=0.0, of_groups=NO_GROUPS, band=np.array([0.1, 0.2])))
     saved = one.snapshot()
     one = client()
     one.restore(saved)
     one.receive(look(2, None))
     with pytest.raises(ProtocolError, match=f"counts scores {LOOKS} times"):
         one.receive(look(3, None))
-    one.receive(COMMON_CUT.message("server", "a", cut=SECOND[7], band=np.array([0.1, 0.2])))
+    one.receive(COMMON_CUT.message("server", "a", cut=SECOND[7], of_groups=NO_GROUPS, band=np.array([0.1, 0.2])))
     assert one.done
     with pytest.raises(ProtocolError, match="has the cut already"):
-        one.receive(COMMON_CUT.message("server", "a", cut=SECOND[8], band=np.array([0.1, 0.2])))
+        one.receive(COMMON_CUT.message("server", "a", cut=SECOND[8], of_groups=NO_GROUPS, band=np.array([0.1, 0.2])))
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,9 @@ def test_a_cut_is_an_edge_of_the_last_look(ends: tuple[float, float]) -> None:
     saved, band = state_bytes(one.snapshot()), np.array([0.1, 0.2])
     for cut in ((edges[7] + edges[8]) / 2.0, edges[-1] + 0.01 * abs(edges[-1]), FIRST[400]):
         with pytest.raises(ProtocolError, match="no edge of the last look"):
-            one.receive(COMMON_CUT.message("server", "a", cut=cut, band=band))
+            one.receive(COMMON_CUT.message("server", "a", cut=cut, of_groups=NO_GROUPS, band=band))
         assert state_bytes(one.snapshot()) == saved
-    one.receive(COMMON_CUT.message("server", "a", cut=edges[7], band=band))
+    one.receive(COMMON_CUT.message("server", "a", cut=edges[7], of_groups=NO_GROUPS, band=band))
     assert one.cut == edges[7]
 
 
@@ -141,3 +142,26 @@ def test_rules_with_noise_and_with_several_classes_are_refused_in_every_horizont
         check_job(noisy, "horizontal", protected=True)
     with pytest.raises((InputError, DataError), match="is for two labels"):
         check_job(replace(JOB, solver="fedavg", classes=("x", "y", "z")), "horizontal")
+
+
+def test_a_client_refuses_cuts_of_other_groups_than_its_own() -> None:
+    rows = ClientRows("a", np.arange(8.0)[:, None], np.resize([1.0, -1.0], 8))
+    one = CountingClient(rows, lambda _: np.arange(8.0), np.arange(8) % 2, 2)
+    wide = np.linspace(FIRST[260], FIRST[400], EDGES)
+    nothing = np.zeros(0, dtype=np.uint8)
+    odd = np.stack([FIRST, FIRST, wide])
+    with pytest.raises(ProtocolError, match="edges of bins that"):
+        one.receive(LOOK.message("server", "a", round=1, model=np.zeros(1, dtype=np.uint8), edges=odd))
+    later = np.stack([SECOND, SECOND, wide])
+    for number, model, edges in ((1, np.zeros(1, dtype=np.uint8), np.tile(FIRST, (3, 1))), (2, nothing, later)):
+        (counted,) = one.receive(LOOK.message("server", "a", round=number, model=model, edges=edges))
+        assert counted["counts"].sum(axis=(1, 2)).tolist() == [8, 4, 4]
+    band = np.array([0.1, 0.2])
+    with pytest.raises(ProtocolError, match="cuts of 1 groups; there are 2"):
+        one.receive(COMMON_CUT.message("server", "a", cut=SECOND[3], of_groups=np.zeros(1), band=band))
+    with pytest.raises(ProtocolError, match="no share of rows"):
+        one.receive(COMMON_CUT.message("server", "a", cut=SECOND[3], of_groups=later[1:, 4], band=np.array([0.9, 0.1])))
+    with pytest.raises(ProtocolError, match="no edge of the last look"):
+        one.receive(COMMON_CUT.message("server", "a", cut=SECOND[3], of_groups=later[1:, 4] + 1e-3, band=band))
+    one.receive(COMMON_CUT.message("server", "a", cut=SECOND[3], of_groups=later[1:, 4], band=band))
+    assert (one.cut, one.of_groups) == (SECOND[3], tuple(later[1:, 4]))

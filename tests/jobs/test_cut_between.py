@@ -12,7 +12,7 @@ from jobs import test_federation_sites as sites
 from support.clinics import CLIENTS, write_clinics
 from support.federation import Network, write_shops
 
-from evenhand.constraints.thresholds import Threshold
+from evenhand.constraints.thresholds import Ranked, Threshold
 from evenhand.errors import JobError
 from evenhand.horizontal.cutting import EDGES, LARGEST
 from evenhand.jobs.federation.files import parse_federation_job
@@ -101,8 +101,9 @@ def test_counts_in_bins_choose_as_scores_do() -> None:
         for _ in range(2):
             places = np.searchsorted(edges, scores)
             counts = [np.bincount(places[part], minlength=EDGES + 1) for part in (signs < 0, signs > 0)]
-            cut, low, high = rule.choose_edge(edges, *counts)
-            edges = np.linspace(low, high, EDGES)
+            ranked = Ranked.of_bins(edges, *counts)
+            place = rule.place(ranked)
+            cut, edges = ranked.cuts[place], np.linspace(*ranked.around(place), EDGES)
         wanted = rule.choose(signs, scores)
         assert abs(int((scores > cut).sum()) - int((scores > wanted).sum())) <= 1
         if rule.rule == "rate":

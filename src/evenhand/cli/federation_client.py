@@ -101,6 +101,8 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
     if missing := int((~there).sum()):
         whom = "the label holder lacks them" if "parties" in told else "not every party has them"
         remark(f"{missing:,} of {len(there):,} ids are left out, because {whom}")
+    if (by := told.get("cut", {}).get("by")) is not None:
+        remark(f"decisions are left out: the run has a cut for each group of {by!r}, and result.json has these cuts")
     scores = np.array([one for one in told["scores"] if one is not None], dtype=np.float64)
     table = scored(scores, told, index[there])
     if "parties" in told:

@@ -32,6 +32,7 @@ def scorecard(
       evenhand scorecard runs/monday --party bank --points 500 --odds 20 --double 50
     """
     from evenhand.jobs import scorecards
+    from evenhand.jobs.quality import told_cut
     from evenhand.report.tables import csv_text
     from evenhand.runtime.files import write_bytes
     from evenhand.runtime.folder import RunFolder
@@ -49,7 +50,11 @@ def scorecard(
         write_bytes(out, csv_text(card.table).encode())
         remark(f"{len(card.table):,} bins of {card.owner} written into {out}")
     if (base := card.base(scale)) is not None:
-        positive, cut = folder.labels.get("positive"), scale.offset + scale.factor * folder.cut
+        positive, cut = folder.labels.get("positive"), told_cut(folder.result)
+        found = {group: scale.offset + scale.factor * one for group, one in (cut.groups or {"": cut.score}).items()}
+        above = ", ".join(
+            f"above {one:.0f} points{group and f' for {cut.by} = {group}'}" for group, one in found.items()
+        )
         others = [one["name"] for one in folder.description.get("party", []) if one["name"] != card.owner]
         remark(f"a row has {base:.0f} points, plus those of its bins at {' and at '.join([card.owner, *others])}")
-        remark(f"{double:g} points double the odds of {positive!r}; it is the decision above {cut:.0f} points")
+        remark(f"{double:g} points double the odds of {positive!r}; it is the decision {above}")

@@ -6,6 +6,7 @@ of correct decisions, the cost of mistakes, how many rows can be selected, or wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -75,31 +76,8 @@ class Threshold:
 
     def choose(self, signs: Array, scores: Array) -> float:
         """Return the cut for rows with labels ±1; it lies between two scores, so that no row is at it."""
-        order = np.argsort(-scores, kind="stable")
-        ranked, positive = scores[order], signs[order] > 0
-        # After this many rows the score changes: only there can a cut be.
-        ends = np.append(np.flatnonzero(np.diff(ranked) != 0.0) + 1, len(ranked))
-        hits = np.concatenate([[0], np.cumsum(positive)[ends - 1]])
-        selected = np.concatenate([[0], ends])
-        above = np.concatenate([[ranked[0] + 1.0], ranked[ends - 1]])
-        below = np.append(ranked[ends[:-1]], ranked[-1] - 1.0)
-        cuts = (above + np.concatenate([[ranked[0]], below])) / 2.0
-        return float(cuts[self._place(hits, selected, cuts)])
-
-    def choose_edge(self, edges: Array, negatives: Integers, positives: Integers) -> tuple[float, float, float]:
-        """Return the best of some cuts, and the next cuts below and above it.
-
-        Parameters
-        ----------
-        edges
-            The cuts, rising.
-        negatives, positives
-            Rows of each label below the first edge, between each two, and above the last.
-        """
-        hits, wrong = (np.concatenate([[0], np.cumsum(one[::-1])]) for one in (positives, negatives))
-        cuts = np.concatenate([[BEYOND], edges[::-1], [-BEYOND]])
-        place = self._place(hits, hits + wrong, cuts)
-        return float(cuts[place]), float(cuts[min(place + 1, len(cuts) - 1)]), float(cuts[max(place - 1, 0)])
+        ranked = Ranked.of_scores(signs, scores)
+        return float(ranked.cuts[self.place(ranked)])
 
     def band(self, share: float, rows: float) -> Band:
         """Return the bounds that keep a model to the share that this rule has selected, one standard error wide.
@@ -111,8 +89,10 @@ class Threshold:
         upper = share + width / 2.0 if self.capacity is None else self.capacity
         return upper - width, upper
 
-    def _place(self, hits: Array, selected: Array, cuts: Array) -> int:
-        positives, rows = int(hits[-1]), int(selected[-1])
+    def place(self, ranked: Ranked) -> int:
+        """Return the index of the best of some cuts."""
+        cuts, hits, selected = ranked
+        positives, rows = round(hits[-1]), round(selected[-1])
         if self.rule == "rate":
             assert self.capacity is not None
             return int(np.flatnonzero(selected <= self.capacity * rows + 1e-9)[-1])
@@ -129,6 +109,57 @@ class Threshold:
         best = np.flatnonzero(cost <= cost.min() + 1e-9)
         # Of equal cuts, take the one nearest to that of calibrated scores.
         return int(best[np.argmin(np.abs(cuts[best] - np.log(false_alarm / missed)))])
+
+
+class Ranked(NamedTuple):
+    """Some cuts, from one that selects nobody down to one that selects everybody.
+
+    Attributes
+    ----------
+    cuts
+        Falling scores.
+    hits, selected
+        Positives, and rows of both labels, above each cut.
+    """
+
+    cuts: Array
+    hits: Array
+    selected: Array
+
+    @classmethod
+    def of_scores(cls, signs: Array, scores: Array) -> Ranked:
+        """Return the cuts between the scores of rows with labels ±1."""
+        order = np.argsort(-scores, kind="stable")
+        ranked, positive = scores[order], signs[order] > 0
+        # After this many rows the score changes: only there can a cut be.
+        ends = np.append(np.flatnonzero(np.diff(ranked) != 0.0) + 1, len(ranked))
+        hits = np.concatenate([[0], np.cumsum(positive)[ends - 1]])
+        selected = np.concatenate([[0], ends])
+        above = np.concatenate([[ranked[0] + 1.0], ranked[ends - 1]])
+        below = np.append(ranked[ends[:-1]], ranked[-1] - 1.0)
+        return cls((above + np.concatenate([[ranked[0]], below])) / 2.0, hits, selected)
+
+    @classmethod
+    def of_bins(cls, edges: Array, negatives: Integers, positives: Integers) -> Ranked:
+        """Return rising edges of bins as cuts.
+
+        Parameters
+        ----------
+        negatives, positives
+            Rows of each label below the first edge, between each two, and above the last.
+        """
+        hits, wrong = (np.concatenate([[0], np.cumsum(one[::-1])]) for one in (positives, negatives))
+        return cls(np.concatenate([[BEYOND], edges[::-1], [-BEYOND]]), hits, hits + wrong)
+
+    def around(self, place: int) -> tuple[float, float]:
+        """Return the next cuts below and above one."""
+        return float(self.cuts[min(place + 1, len(self.cuts) - 1)]), float(self.cuts[max(place - 1, 0)])
+
+    def around_flat(self, place: int) -> tuple[float, float]:
+        """Return the next cuts below and above one that select more, and fewer, rows and positives."""
+        more = max(int(np.searchsorted(one, one[place], side="right")) for one in (self.hits, self.selected))
+        fewer = min(int(np.searchsorted(one, one[place])) - 1 for one in (self.hits, self.selected))
+        return float(self.cuts[min(more, len(self.cuts) - 1)]), float(self.cuts[max(fewer, 0)])
 
 
 def as_band(values: Array) -> Band:
@@ -157,17 +188,49 @@ class Cut(NamedTuple):
         The rows whose scores it was chosen on; None if it was given as a number.
     asked
         The capacity or target of the rule.
+    by, groups
+        The sensitive attribute with a cut for each group, and these cuts by the group's name; `score` is then for rows
+        of no known group. None for one cut.
     """
 
     score: float = 0.0
     rule: str = "0.5"
     chosen_on: str | None = None
     asked: float | None = None
+    by: str | None = None
+    groups: Mapping[str, float] | None = None
+
+    def of_rows(self, groups: Any) -> float | Array:
+        """Return the cut, or each row's own.
+
+        Parameters
+        ----------
+        groups
+            Columns of groups by attribute, where the cuts are by group.
+        """
+        if self.groups is None:
+            return self.score
+        return np.array([self.groups.get(group_text(one), self.score) for one in groups[self.by]], dtype=np.float64)
+
+    def unknown(self, groups: Any) -> int:
+        """Return how many rows have no known group, and get the general cut."""
+        if self.groups is None:
+            return 0
+        return sum(group_text(one) not in self.groups for one in groups[self.by])
 
     @classmethod
     def of_rule(cls, rule: Threshold, score: float, chosen_on: str) -> Cut:
         """Return the cut that a rule has chosen."""
         return cls(score, rule.rule, chosen_on, rule.target if rule.capacity is None else rule.capacity)
+
+
+WITHOUT_RULE: Final = Cut()
+"""The cut at probability one half."""
+
+
+def group_text(group: Any) -> str:
+    """Return the name of a group by which its cut is found."""
+    return str(group.item() if isinstance(group, np.generic) else group)
 
 
 def as_threshold(given: Any) -> float | Threshold:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arrays import Array
 from evenhand.auditing.views import AuditInput, check_trained_once, listening
 from evenhand.constraints.families import POWER, LossName
+from evenhand.constraints.group_cuts import split_closed
 from evenhand.constraints.kinds import Constraints, Label, as_list
 from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.encoding import PartyEncoder
@@ -99,9 +100,11 @@ class VerticalEstimator(NestedParameters):
         threshold: Any = 0.5,
         class_weight: Any = None,
         missing_party: MissingParty = "refuse",
+        threshold_by: str = "",
     ) -> None:
         self.missing_party = missing_party
         self.threshold = threshold
+        self.threshold_by = threshold_by
         self.class_weight = class_weight
         self.solver = solver
         self.constraint = constraint
@@ -243,9 +246,13 @@ class VerticalEstimator(NestedParameters):
         if any(isinstance(one, PartyEncoder) and one.rules.monotone for one in given):
             options = {**options, "monotone": True}
         threshold = as_threshold(self.threshold)
+        rule = threshold if isinstance(threshold, Threshold) else None
+        constraints, closed = split_closed(as_list(self.constraint), self.threshold_by, rule)
         job = Job(
             solver=solver,
-            constraints=tuple(as_list(self.constraint)),
+            constraints=constraints,
+            closed=closed,
+            cut_by=self.threshold_by,
             alpha=self.alpha,
             max_rounds=self.max_rounds,
             seed=seed_of(self.random_state),
@@ -256,7 +263,7 @@ class VerticalEstimator(NestedParameters):
             class_weight=self._class_weight(classes),
             classes=classes,
             cut=fixed_cut(threshold),
-            rule=threshold if isinstance(threshold, Threshold) else None,
+            rule=rule,
             missing_party=self.missing_party,
             **protection_of(self.protection),
             **self._model_kind().job_fields,

@@ -12,7 +12,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.constraints.thresholds import Cut
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import as_rows, encoded, feature_names
@@ -120,11 +119,9 @@ class ScoresAcrossClients(LabelsFromScores, ClassifierMixin, AcrossClients):  # 
 
     classes_: npt.NDArray[Any]
     pos_label_: Any
-    cut_: Cut | None
 
-    @property
-    def _own_cut(self) -> float:
-        return 0.0 if self.cut_ is None else float(self._in_order(np.asarray(self.cut_.score)))
+    def _turned_cut(self, cut: Array) -> Array:
+        return self._in_order(cut)
 
     def coefficients(self) -> pd.DataFrame:
         """Return ``coef_`` as a table with a row for each encoded feature; more than two classes have a column each."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.views import listening
-from evenhand.constraints import Constraints, as_list
+from evenhand.constraints import Constraints, as_list, groups_frame
+from evenhand.constraints.group_cuts import check_attribute, split_closed
 from evenhand.constraints.kinds import Label
 from evenhand.constraints.scope import ConstraintScope, Scope
 from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
@@ -26,6 +27,7 @@ from evenhand.estimators.shared import (
     seed_of,
     trains_several,
     warn_of,
+    warn_of_groups,
 )
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
@@ -114,6 +116,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         Where `predict` decides: a probability of the positive label, or the rule that chooses the cut, a
         :class:`~evenhand.metrics.Threshold`; see :class:`~evenhand.VerticalClassifier`. The server chooses the cut from
         summed counts of the clients' scores in bins. Constraints bound rates at it.
+    threshold_by
+        A sensitive attribute with a cut for each group; see :class:`~evenhand.VerticalClassifier`. Clients then also
+        count scores by group.
 
     Attributes
     ----------
@@ -156,7 +161,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         warm_start: bool = False,
         verbose: bool = False,
         threshold: Any = 0.5,
+        threshold_by: str = "",
     ) -> None:
+        self.threshold_by = threshold_by
         self.threshold = threshold
         self.solver = solver
         self.constraint = constraint
@@ -241,7 +248,12 @@ class HorizontalClassifier(ScoresAcrossClients):
         protected = self.update_noise is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
         check_job(job, "horizontal", **settings)
-        for constraint in job.constraints:
+        if job.cut_by:
+            frame = groups_frame(inputs.sensitive, len(codes))
+            check_attribute(job.cut_by, list(frame.columns))
+            if where.scope != "global" or server_rows is not None:
+                raise InputError("threshold_by chooses cuts over all clients' rows; use scope='global', no server_rows")
+        for constraint in job.asked:
             if constraint.compares_groups and inputs.sensitive is None:
                 raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
         pool = ClientPool(inputs, codes, encoder=self.encoder, model=model, trees=job.model == "trees")
@@ -270,7 +282,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             run = train_together(together, clock=clock, folder=folder, on_round=progress.round)
         # Set fitted attributes last: a refused fit leaves those of an earlier fit unchanged.
         self.classes_, self.pos_label_ = classes, pos_label
-        self.cut_ = None if named else run_cut(run.terms.job)
+        self.cut_ = None if named else run_cut(run.terms)
         self._keep(run, inputs.X)
         self.clients_, self.encoder_ = pool.names, pool.encoder
         if self._audit_inputs is not None:
@@ -281,14 +293,12 @@ class HorizontalClassifier(ScoresAcrossClients):
         learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
         self._noise = self.update_noise, learned
         self.privacy_ = self.privacy_statements()
-        warn_of(
-            shortfalls(
-                run.certificate,
-                job.tol,
-                job.max_rounds,
-                self._decided(self._in_order(run.model.predict(pool.features))),
-            )
-        )
+        own = None
+        if self.cut_ is not None and self.cut_.by is not None:
+            own = self._in_order(np.asarray(self.cut_.of_rows(groups_frame(inputs.sensitive, len(codes)))))
+        decisions = self._decided(self._in_order(run.model.predict(pool.features)), own)
+        warn_of_groups(self.cut_)
+        warn_of(shortfalls(run.certificate, job.tol, job.max_rounds, decisions))
         return self
 
     def _check_plain(self) -> None:
@@ -320,11 +330,15 @@ class HorizontalClassifier(ScoresAcrossClients):
         _, options = named_solver("horizontal", self.solver)
         solver = self._solver(model, two_classes=not classes).name
         threshold = as_threshold(self.threshold)
+        rule = threshold if isinstance(threshold, Threshold) else None
+        constraints, closed = split_closed(as_list(self.constraint), self.threshold_by, rule)
         return Job(
             cut=fixed_cut(threshold),
-            rule=threshold if isinstance(threshold, Threshold) else None,
+            rule=rule,
+            closed=closed,
+            cut_by=self.threshold_by,
             solver=solver,
-            constraints=tuple(as_list(self.constraint)),
+            constraints=constraints,
             classes=classes,
             alpha=self.alpha,
             seed=seed_of(self.random_state),

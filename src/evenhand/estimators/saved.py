@@ -24,6 +24,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.exporting import require_distinct_columns
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.new_rows import party_encoder, party_model, read_model
+from evenhand.jobs.quality import single_cut, told_cut
 from evenhand.jobs.tables import NumericTargets
 from evenhand.models.base import Scorer
 from evenhand.models.binned_trees import BinnedTrees
@@ -45,7 +46,7 @@ class SavedModel(LabelsFromScores):
 
     def __init__(self, folder: RunFolder) -> None:
         self.result: dict[str, Any] = folder.result
-        names, self._cut = folder.labels, folder.cut
+        names, self.cut_ = folder.labels, told_cut(folder.result)
         self.classes_: npt.NDArray[Any]
         self._numbers = NumericTargets(**names) if "loss" in names else None
         if self._numbers is None:
@@ -60,15 +61,14 @@ class SavedModel(LabelsFromScores):
             self.encoders_ = {name: party_encoder(folder, name) for name in folder.owners}
             self._models = {name: party_model(folder, name, one) for name, one in self.encoders_.items()}
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return labels, or the predicted means of a regression."""
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> npt.NDArray[Any]:
+        """Return labels, or the predicted means of a regression.
+
+        `sensitive_features` is needed where the run has a cut for each group.
+        """
         if self._numbers is not None:
             return np.array(self._numbers.named(self.decision_function(X)))
-        return super().predict(X)
-
-    @property
-    def _own_cut(self) -> float:
-        return self._cut
+        return super().predict(X, sensitive_features=sensitive_features)
 
     def _log_odds(self, scores: Array) -> Array:
         given = self.result.get("probability", {"slope": 1.0, "intercept": 0.0})
@@ -200,16 +200,17 @@ def merged_pipeline(run: Path | str) -> Pipeline:
         except DataError as error:
             raise RunError(f"{run}: the encoder of {owner} cannot be used: {error}") from error
     require_distinct_columns(encoders)
+    at = single_cut(folder.result, "a merged pipeline")
     given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})
     slope, shift = float(given["slope"]), float(given["intercept"])
     decide: BaseEstimator
     if kinds == {"linear"} and "classes" in labels:
         decide = _joint_multinomial(folder)
     elif kinds == {"linear"}:
-        decide = _joint_regression(folder, encoders, slope, shift)
+        decide = _joint_regression(folder, encoders, slope, shift, at)
     elif kinds == {"trees"}:
         names = [labels["negative"], labels["positive"]]
-        decide = JointTrees(_trees(folder, encoders), names, slope, shift, folder.cut)
+        decide = JointTrees(_trees(folder, encoders), names, slope, shift, at)
     else:
         raise InputError(
             f"{run} holds models of kind {listed(sorted(map(str, kinds)))}; linear ones and trees are merged"
@@ -240,7 +241,7 @@ def _joint_multinomial(folder: RunFolder) -> LogisticRegression:
 
 
 def _joint_regression(
-    folder: RunFolder, encoders: Mapping[str, PartyEncoder], slope: float, shift: float
+    folder: RunFolder, encoders: Mapping[str, PartyEncoder], slope: float, shift: float, at: float
 ) -> LogisticRegression | FixedThresholdClassifier:
     """Return the linear models of all owners as one logistic regression, with recalibrated probabilities."""
     labels = folder.labels
@@ -253,7 +254,7 @@ def _joint_regression(
     model.classes_, model.coef_ = np.sort(classes), turn * slope * np.concatenate(weights)[None, :]
     model.intercept_ = np.array([turn * (slope * intercept + shift)])
     model.n_features_in_ = model.coef_.shape[1]
-    cut = slope * folder.cut + shift
+    cut = slope * at + shift
     if not cut:
         return model
     decide = FixedThresholdClassifier(

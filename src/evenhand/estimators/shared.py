@@ -20,9 +20,11 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
 from evenhand.constraints.families import LossName, check_targets, find_loss
+from evenhand.constraints.group_cuts import MEANING
 from evenhand.constraints.kinds import Label
+from evenhand.constraints.thresholds import Cut
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError, EvenhandWarning, InputError
+from evenhand.errors import DataError, EvenhandWarning, GroupDecisionsWarning, InputError
 from evenhand.jobs.folder import record_in
 from evenhand.metrics.deviance import deviance_explained
 from evenhand.protocol.solver import Solver, Split
@@ -88,22 +90,57 @@ class LabelsFromScores:
     """Predictions of a fitted classifier from the scores of its `decision_function`."""
 
     classes_: npt.NDArray[Any]
+    cut_: Cut | None = None
 
     def decision_function(self, X: Any) -> Array:
         raise NotImplementedError
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return labels: decisions at the cut."""
-        return self._decided(self.decision_function(X))
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> npt.NDArray[Any]:
+        """Return labels: decisions at the cut.
 
-    def _decided(self, scores: Array) -> npt.NDArray[Any]:
-        chosen = (scores > self._own_cut).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        Parameters
+        ----------
+        sensitive_features
+            Where each group has a cut of its own (`threshold_by`): the group of each row, in the order of the scores.
+            Rows of an unknown or missing group get the general cut, with a warning.
+        """
+        scores, cut = self.decision_function(X), self.cut_
+        if cut is None or cut.by is None:
+            if sensitive_features is not None:
+                raise InputError("sensitive_features is given, but there is one cut for all rows; leave it out")
+            return self._decided(scores)
+        if sensitive_features is None:
+            raise InputError(
+                f"there is a cut for each group of {cut.by!r}: give sensitive_features, the group of each row; "
+                f"{MEANING}"
+            )
+        groups = groups_of_rows(sensitive_features, cut.by, len(scores))
+        if unknown := cut.unknown(groups):
+            warnings.warn(
+                f"{unknown:,} of {len(scores):,} rows have no group of {cut.by!r} that the model knows; they get the "
+                f"general cut, {cut.score:.3f}",
+                GroupDecisionsWarning,
+                stacklevel=2,
+            )
+        return self._decided(scores, self._turned_cut(np.asarray(cut.of_rows(groups))))
+
+    def _decided(self, scores: Array, cut: float | Array | None = None) -> npt.NDArray[Any]:
+        at = self._own_cut if cut is None else cut
+        chosen = (scores > at).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[chosen]
+
+    def _turned_cut(self, cut: Array) -> Array:
+        """Return cuts of the positive label's scores as cuts of `decision_function`."""
+        return cut
 
     @property
     def _own_cut(self) -> float:
         """The score of `decision_function` above which ``classes_[1]`` is predicted."""
-        return 0.0
+        if self.cut_ is None:
+            return 0.0
+        if self.cut_.by is not None:
+            raise InputError(f"there is a cut for each group of {self.cut_.by!r}, and one for all rows is needed here")
+        return float(self._turned_cut(np.asarray(self.cut_.score)))
 
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities, with columns in the order of ``classes_``."""
@@ -116,6 +153,29 @@ class LabelsFromScores:
     def _log_odds(self, scores: Array) -> Array:
         """Return the log-odds that scores stand for."""
         return scores
+
+
+def groups_of_rows(sensitive_features: Any, by: str, rows: int) -> pd.DataFrame:
+    """Return the column of an attribute, for as many rows as are scored; groups may be missing."""
+    frame = sensitive_features if isinstance(sensitive_features, pd.DataFrame) else None
+    if frame is None:
+        frame = pd.DataFrame({by: np.asarray(sensitive_features, dtype=object).ravel()})
+    if by not in frame.columns or len(frame) != rows:
+        raise DataError(
+            f"sensitive_features must have the column {by!r}, with a group for each of the {rows:,} rows; it has "
+            f"{len(frame):,} rows and {', '.join(map(str, frame.columns))}"
+        )
+    return frame[[by]]
+
+
+def warn_of_groups(cut: Cut | None) -> None:
+    """Warn that decisions use the sensitive attribute."""
+    if cut is not None and cut.by is not None:
+        warnings.warn(
+            f"there is a cut for each group of {cut.by!r}, so {MEANING}. New rows need their group",
+            GroupDecisionsWarning,
+            stacklevel=3,
+        )
 
 
 class MeansFromScores:

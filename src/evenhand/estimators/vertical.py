@@ -14,6 +14,8 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from evenhand.arrays import Array
 from evenhand.constraints import Constraints, groups_frame
 from evenhand.constraints.families import POWER, LossName
+from evenhand.constraints.group_cuts import check_attribute
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
 from evenhand.constraints.thresholds import Cut, Threshold, as_threshold
 from evenhand.data.tables.encoding import PartyEncoder
@@ -28,9 +30,10 @@ from evenhand.estimators.shared import (
     read_targets,
     trains_several,
     warn_of,
+    warn_of_groups,
 )
 from evenhand.estimators.tables import Beside, Tables
-from evenhand.jobs.quality import chosen_cut, searched_cut
+from evenhand.jobs.quality import chosen_cut, cut_by_group, searched_cut
 from evenhand.protocol.job import Job, MissingParty, RuntimeName
 from evenhand.protocol.solver import Solver
 from evenhand.runtime.inprocess import VirtualClock
@@ -114,6 +117,12 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         ``Threshold("recall", target=0.6)``. A rule chooses the cut on cross-fitted scores, from three more models that
         each leave out a third of the rows (trees need none). Constraints bound rates at the cut. With a rule it is
         looked for twice then: rates depend on the cut, and the cut on the model.
+    threshold_by
+        A sensitive attribute (``"group"`` where `sensitive_features` is a column without a name) with a cut for each
+        group: those at which the constraint's rate is equal in all groups (Hardt et al., 2016). It needs a rule as
+        `threshold`, which chooses the level of the rate, and one constraint on rates, which the cuts meet and training
+        then leaves out; of equalized odds they meet what one cut for each group can. Decisions then use the sensitive
+        attribute, which is unlawful in some fields, and `predict` needs `sensitive_features`.
     class_weight
         How much rows of each class weigh in the mean loss: ``"balanced"`` or a weight for each label. Constraints count
         people, and are not weighted.
@@ -194,36 +203,39 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         classes: npt.NDArray[Any] = np.empty(0)
         pos_label: Any = None
         numbers: Array = np.empty(0)
+        frame: pd.DataFrame | None = None
 
         def read(labels: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
-            nonlocal classes, pos_label, numbers
+            nonlocal classes, pos_label, numbers, frame
             classes, pos_label, signs = self._codes(labels, several)
             if not named and isinstance(self.class_weight, Mapping) and set(self.class_weight) != set(classes.tolist()):
                 raise InputError(f"class_weight names {list(self.class_weight)}, but the labels in y are {classes}")
             numbers = signs
-            groups = groups_frame(sensitive, len(signs))
-            check_slices(job.constraints, signs, groups)
+            groups = frame = groups_frame(sensitive, len(signs))
+            check_attribute(job.cut_by, list(groups.columns))
+            check_slices(job.asked, signs, groups)
             return signs, None if sensitive is None else groups
 
         beside, threshold = Beside(y, sensitive_features, sample_weight), as_threshold(self.threshold)
         scores = self._train(job, X, beside, ids, read, checkpoints)
         self.classes_, self.pos_label_ = classes, pos_label
-        self.cut_ = None if named else self._chosen(job, threshold, numbers, scores)
-        decisions = self._decided(self._turned(scores.seen))
+        self.cut_ = None if named else self._chosen(job, threshold, LabelledRows(numbers, frame), scores)
+        own = None if self.cut_ is None or self.cut_.by is None else np.asarray(self.cut_.of_rows(frame))
+        decisions = self._decided(self._turned(scores.seen), None if own is None else self._turned(own))
+        warn_of_groups(self.cut_)
         warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds, decisions))
         return self
 
     @staticmethod
-    def _chosen(job: Job, threshold: float | Threshold, signs: Array, scores: TrainedScores) -> Cut:
+    def _chosen(job: Job, threshold: float | Threshold, rows: LabelledRows, scores: TrainedScores) -> Cut:
         if scores.cut is not None:
-            return searched_cut(job, scores.cut, scores.unseen)
-        return chosen_cut(threshold, signs, scores.seen, scores.unseen)
+            cut = searched_cut(job, scores.cut, scores.unseen)
+        else:
+            cut = chosen_cut(threshold, rows.labels, scores.seen, scores.unseen)
+        return cut_by_group(cut, job, rows, scores.seen, scores.unseen)
 
-    @property
-    def _own_cut(self) -> float:
-        if self.cut_ is None:
-            return 0.0
-        return float(self._turned(np.asarray(self.cut_.score)))
+    def _turned_cut(self, cut: Array) -> Array:
+        return self._turned(cut)
 
     def _codes(self, labels: npt.NDArray[Any], several: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
         """Return the classes, the positive one of two, and for each row ±1 or the index of its class.

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans
+from evenhand.constraints.thresholds import WITHOUT_RULE, Cut
 from evenhand.data.tables.absence import without_rows
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table, with_one_kind_of_ids
@@ -23,7 +24,8 @@ from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
 from evenhand.jobs.horizontal.rows import table_source as client_source
-from evenhand.jobs.quality import QualityRows, quality, scored
+from evenhand.jobs.quality import QualityRows, quality, scored, told_cut
+from evenhand.jobs.schema import GroupedSection
 from evenhand.jobs.tables import (
     Classes,
     Labels,
@@ -69,7 +71,7 @@ def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.Dat
 
 
 def measured(
-    scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any], cut: float = 0.0
+    scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any], cut: Cut = WITHOUT_RULE
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the quality of scores on the rows with a label, and remarks about it."""
     if beside is None:
@@ -168,7 +170,11 @@ def score_new_parties(
         scores = joint_scores(models, matrices).T
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
-    table = scored(scores, folder.result, ids)
+    assert holder.label is not None
+    source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
+    known_groups, cut = _training_groups(folder.result), told_cut(folder.result)
+    groups, ungrouped = _groups_of(source, holder, cut, ids, known_groups)
+    table = scored(scores, folder.result, ids, groups)
     if missing == "absent":
         table["parties"] = resting_on({name: there.get(name, np.zeros(len(ids), dtype=bool)) for name in trained})
     if own is job and not tables and _measured_apart(folder.result):
@@ -176,6 +182,7 @@ def score_new_parties(
         table["held_out"] = hold_out(ids, job.job)
     counts = {name: int(one.sum()) for name, one in there.items()}
     remarks = absent_rows(counts, len(ids), "scored") if missing == "absent" else not_used(sizes, len(ids), "scored")
+    remarks += ungrouped
     for name in found:
         one = found[name]
         said = encoders[name].remarks_on(one.known) if isinstance(one, FrameTable) else []
@@ -183,13 +190,11 @@ def score_new_parties(
             one.feature_columns()
         )
         remarks += [f"party {name!r}: {line}" for line in said]
-    assert holder.label is not None
-    source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
     beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
     if beside is not None and set(holder.sensitive) <= set(beside.columns):
-        known = _training_groups(folder.result)
-        beside = beside[[holder.label.column]].join(holder.grouping.groups(beside[list(holder.sensitive)], known))
-    quality, more = measured(table, beside, holder.label.column, labels, folder.cut)
+        of_rows = holder.grouping.groups(beside[list(holder.sensitive)], known_groups)
+        beside = beside[[holder.label.column]].join(of_rows)
+    quality, more = measured(table, beside, holder.label.column, labels, cut)
     return NewRows(table, [*remarks, *more], quality)
 
 
@@ -235,6 +240,27 @@ def resting_on(there: Mapping[str, Booleans]) -> list[str]:
             known[key] = " + ".join(names[list(key)])
         found.append(known[key])
     return found
+
+
+def _groups_of(
+    source: TableSource, section: GroupedSection, cut: Cut, ids: pd.Index, trained: Mapping[str, set[str]]
+) -> tuple[pd.DataFrame | None, list[str]]:
+    """Return the group of each row if decisions depend on it, and a remark about rows of no known group."""
+    if cut.by is None:
+        return None, []
+    frame = read_table(replace(source, types={}))
+    if cut.by not in frame.columns:
+        raise DataError(
+            f"the run has a cut for each group of {cut.by!r}, but the table has no such column; add it, for every row"
+        )
+    found = section.grouping.groups(frame[[cut.by]].dropna(), trained)
+    found = found.set_axis(found.index.map(str)).reindex(ids.map(str)).set_axis(ids)
+    if unknown := cut.unknown(found):
+        return found, [
+            f"{unknown:,} of {len(ids):,} rows have no group of {cut.by!r} that the model knows; they get the general "
+            f"cut, {cut.score:.3f}"
+        ]
+    return found, []
 
 
 def _training_groups(result: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -361,6 +387,7 @@ def score_new_clients(
     `score_new_parties`, except that `tables` may name any client, known to the run or not.
     """
     labels, result = folder.labels, folder.result
+    cut = told_cut(result)
     encoder, score = read_model(folder)
     of_run = job is None and not tables
     job = _kept_job(folder) if job is None else job
@@ -391,10 +418,13 @@ def score_new_clients(
             if (kept := folder.read_client(section.name, "reference")) is not None:
                 said += _reference(folder, kept, owner).remarks_on((name, frame[name]) for name in encoder.columns_in)
             remarks += [f"{owner}: {line}" for line in said]
-        parts[section.name] = scored(scores, result, frame.index)
+        source = client_source(section, job.data, base)
+        groups, missing = _groups_of(source, job.data, cut, frame.index, {})
+        remarks += [f"{owner}: {line}" for line in missing]
+        parts[section.name] = scored(scores, result, frame.index, groups)
         if of_run:
             parts[section.name]["held_out"] = client_test_rows(frame.index, section.name, job)
-        found = read_beside(client_source(section, job.data, base), job.data.label.column, job.data.sensitive)
+        found = read_beside(source, job.data.label.column, job.data.sensitive)
         if found is not None:
             if job.data.sensitive and set(job.data.sensitive) <= set(found.columns):
                 groups = job.data.grouping.groups(found[job.data.sensitive], trained={})
@@ -402,5 +432,5 @@ def score_new_clients(
             beside[section.name] = found
     table = pd.concat(parts, names=["client", job.data.id or "row"])
     known = pd.concat(beside) if beside else None
-    quality, more = measured(table, known, job.data.label.column, labels, folder.cut)
+    quality, more = measured(table, known, job.data.label.column, labels, cut)
     return NewRows(table, [*remarks, *more], quality)

@@ -11,13 +11,16 @@ import pandas as pd
 from scipy.special import expit, softmax
 
 from evenhand.arrays import Array, Booleans
+from evenhand.constraints.group_cuts import MEANING, equal_rates
+from evenhand.constraints.groups import groups_frame, groups_of
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.losses import SOFTMAX
 from evenhand.constraints.proving import Proof, rate_variance
-from evenhand.constraints.thresholds import Cut, Threshold, fixed_cut
-from evenhand.errors import ConstraintError, DataError
+from evenhand.constraints.thresholds import WITHOUT_RULE, Cut, Ranked, Threshold, fixed_cut, group_text
+from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.jobs.folder import JobFile
+from evenhand.jobs.schema import to_constraint
 from evenhand.jobs.tables import FEWEST_ROWS, Classes, Labels, NumericTargets, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.metrics.classes import class_metrics, group_confusions
@@ -28,7 +31,7 @@ from evenhand.metrics.performance import fit_platt, performance
 from evenhand.metrics.regression import Z, by_decile, by_group, regression_metrics
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
-from evenhand.protocol.terms import plain
+from evenhand.protocol.terms import HorizontalTerms, plain
 from evenhand.protocol.transcript import Transcript
 from evenhand.training.run import shortfalls
 from evenhand.vertical.server import UnseenScores
@@ -134,11 +137,56 @@ def searched_cut(job: Job, cut: float, unseen: UnseenScores | None) -> Cut:
     return Cut.of_rule(job.rule, cut, "training rows" if unseen is None else unseen.words)
 
 
-def run_cut(job: Job) -> Cut:
+def run_cut(terms: HorizontalTerms) -> Cut:
     """Return the cut of a run across clients, whose terms hold it: a number, or chosen from summed counts of scores."""
+    job = terms.job
     if job.rule is None:
         return Cut(job.cut, f"{expit(job.cut):g}")
-    return Cut.of_rule(job.rule, job.cut, "training rows")
+    found = Cut.of_rule(job.rule, job.cut, "training rows")
+    return _by_group(found, job, terms.groups.get(job.cut_by, ()), job.group_cuts)
+
+
+def cut_by_group(cut: Cut, job: Job, rows: LabelledRows, scores: Array, unseen: UnseenScores | None) -> Cut:
+    """Return the cut with one for each group, where the job asks for that; else as it is.
+
+    Parameters
+    ----------
+    rows, scores
+        Labels and groups of the training rows, and their scores.
+    unseen
+        Their scores by models that have not seen them, if there are any.
+    """
+    if job.closed is None or job.rule is None:
+        return cut
+    frame = groups_frame(rows.groups, len(rows.labels))
+    groups, told = groups_of(frame[[job.cut_by]])[job.cut_by], scores if unseen is None else unseen.scores
+    inside = [np.asarray(frame[job.cut_by] == group) for group in groups]
+    ranked = [Ranked.of_scores(rows.labels[one], told[one]) for one in inside]
+    places = equal_rates(job.rule, job.closed, ranked)
+    return _by_group(cut, job, groups, [float(one.cuts[place]) for one, place in zip(ranked, places, strict=True)])
+
+
+def _by_group(cut: Cut, job: Job, groups: Sequence[Any], cuts: Sequence[float]) -> Cut:
+    if job.closed is None:
+        return cut
+    return cut._replace(by=job.cut_by, groups={group_text(group): one for group, one in zip(groups, cuts, strict=True)})
+
+
+def single_cut(result: Mapping[str, Any], what: str) -> float:
+    """Return the one cut of a run; refuse to write `what` for a run that decides by group."""
+    cut = told_cut(result)
+    if cut.by is not None:
+        raise InputError(
+            f"the run has a cut for each group of {cut.by!r}, which {what} cannot hold; {MEANING}. Use "
+            "evenhand predict, or load_run in Python, which take the groups"
+        )
+    return cut.score
+
+
+def told_cut(result: Mapping[str, Any]) -> Cut:
+    """Return the cut of a run's result."""
+    given = result.get("cut", {})
+    return Cut(**{name: given[name] for name in Cut._fields if name in given})
 
 
 FEWEST_OF_A_CLASS: Final = 20
@@ -177,8 +225,9 @@ def run_result(
     scores: Array,
     transcript: Transcript,
     cut: Cut,
+    groups: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """Return the server's part of `result.json`, without quality; scores belong to the training rows."""
+    """Return the server's part of `result.json`, without quality; scores and groups belong to the training rows."""
     # JSON has no NaN: values that were not measured become null.
     measured = {
         name: None if isinstance(value, float) and np.isnan(value) else value
@@ -191,7 +240,7 @@ def run_result(
             certificate,
             job.tol,
             job.max_rounds,
-            None if isinstance(labels, NumericTargets) else labels.named(scores - cut.score),
+            None if isinstance(labels, NumericTargets) else labels.named(scores - cut.of_rows(groups)),
         ),
         "bytes": transcript.total_bytes,
         "messages": transcript.total_messages,
@@ -210,7 +259,7 @@ def quality(
     scores: Mapping[str, Array],
     *,
     constraints: Sequence[Constraint] = (),
-    cut: float = 0.0,
+    cut: Cut = WITHOUT_RULE,
 ) -> dict[str, Any]:
     """Return metrics of each part of the rows, their uncertainty, and how well constraints hold there.
 
@@ -223,19 +272,20 @@ def quality(
     constraints
         Constraints over all rows together.
     cut
-        Score above which a row is decided positive.
+        Score above which a row is decided positive, or one for each group.
     """
     if any(isinstance(rows.names, NumericTargets) for rows in parts.values()):
         return _of_numbers(parts, scores, constraints)
-    said = {name: _population(rows, scores[name], cut) for name, rows in parts.items()}
+    cuts = {name: cut.of_rows(rows.groups) for name, rows in parts.items()}
+    said = {name: _population(rows, scores[name], cuts[name]) for name, rows in parts.items()}
     return {
-        "quality": {name: _quality(rows, scores[name], cut) for name, rows in parts.items()},
+        "quality": {name: _quality(rows, scores[name], cuts[name]) for name, rows in parts.items()},
         **{
             kind: {name: one[kind] for name, one in said.items()} for kind in ("intervals", "standard_errors", "bounds")
         },
-        "constraints": {name: _held(constraints, rows, scores[name], cut) for name, rows in parts.items()},
-        "groups": {name: _counts(rows, scores[name], cut) for name, rows in parts.items()},
-        "performance": {name: _performance(rows, scores[name], cut) for name, rows in parts.items()},
+        "constraints": {name: _held(constraints, rows, scores[name], cuts[name]) for name, rows in parts.items()},
+        "groups": {name: _counts(rows, scores[name], cuts[name]) for name, rows in parts.items()},
+        "performance": {name: _performance(rows, scores[name], cuts[name]) for name, rows in parts.items()},
         **_by_class(parts, scores),
     }
 
@@ -289,13 +339,13 @@ def _by_class(parts: Mapping[str, QualityRows], scores: Mapping[str, Array]) -> 
     return {"classes": found} if found else {}
 
 
-def _performance(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
+def _performance(rows: QualityRows, scores: Array, cut: float | Array) -> list[dict[str, Any]]:
     if isinstance(rows.names, Classes):
         return []
     return performance(rows.labels, scores, [] if rows.groups is None else read_attributes(rows.groups), cut=cut)
 
 
-def _counts(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
+def _counts(rows: QualityRows, scores: Array, cut: float | Array) -> list[dict[str, Any]]:
     if rows.groups is None:
         return []
     if isinstance(rows.names, Classes):
@@ -304,14 +354,14 @@ def _counts(rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]
     return group_counts(rows.named_labels, scores, **rows.keywords, cut=cut)
 
 
-def right_decisions(rows: QualityRows, scores: Array, cut: float = 0.0) -> Booleans:
+def right_decisions(rows: QualityRows, scores: Array, cut: float | Array = 0.0) -> Booleans:
     """Return whether each row's label equals the decision."""
     if isinstance(rows.names, Classes):
         return (scores.argmax(axis=1) if scores.ndim == 2 else scores) == rows.labels
     return (scores > cut) == (rows.labels > 0)
 
 
-def _quality(rows: QualityRows, scores: Array, cut: float = 0.0) -> dict[str, float]:
+def _quality(rows: QualityRows, scores: Array, cut: float | Array = 0.0) -> dict[str, float]:
     if rows.groups is None:
         return {"accuracy": float(np.mean(right_decisions(rows, scores, cut)))}
     if isinstance(rows.names, Classes):
@@ -327,7 +377,7 @@ def _of_classes(rows: QualityRows, scores: Array) -> pd.DataFrame:
     return found.rename(index={"demographic_parity": "DP", "equal_opportunity": "DFN"}).loc[["accuracy", "DP", "DFN"]]
 
 
-def _population(rows: QualityRows, scores: Array, cut: float) -> dict[str, dict[str, Any]]:
+def _population(rows: QualityRows, scores: Array, cut: float | Array) -> dict[str, dict[str, Any]]:
     """Return what these rows imply for the population: intervals, standard errors and bounds of metrics."""
     if rows.groups is None:
         right = float(np.sum(right_decisions(rows, scores, cut)))
@@ -344,7 +394,9 @@ def _population(rows: QualityRows, scores: Array, cut: float) -> dict[str, dict[
     }
 
 
-def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array, cut: float) -> list[dict[str, Any]]:
+def _held(
+    constraints: Sequence[Constraint], rows: QualityRows, scores: Array, cut: float | Array
+) -> list[dict[str, Any]]:
     """Return how well each constraint holds on these rows, and in the population."""
     if rows.groups is None and any(one.compares_groups for one in constraints):
         return []
@@ -353,8 +405,11 @@ def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array, c
     names = rows.named_labels
     found = []
     for constraint in constraints:
+        own, at = scores, cut
+        if isinstance(at, np.ndarray):
+            own, at = (scores if getattr(constraint, "measure", "loss") == "loss" else scores - at), 0.0
         try:
-            table = constraint_gaps(constraint, names, scores, **rows.keywords, cut=cut)
+            table = constraint_gaps(constraint, names, own, **rows.keywords, cut=at)
         except (ConstraintError, DataError):
             # With few test rows a slice may be empty, and its constraint has no value.
             continue
@@ -368,8 +423,13 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def scored(scores: Array, result: Mapping[str, Any], index: pd.Index) -> pd.DataFrame:
+def scored(
+    scores: Array, result: Mapping[str, Any], index: pd.Index, groups: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return scores of new rows with probabilities and predictions, from the labels and the cut of a run's result.
+
+    Where groups have cuts of their own, `groups` has the group of each row, and the table has the row's cut too.
+    Without groups it then has no decisions.
 
     Probabilities are recalibrated if the run has done so; scores are as the model gives them.
 
@@ -378,20 +438,25 @@ def scored(scores: Array, result: Mapping[str, Any], index: pd.Index) -> pd.Data
     known = labels_of(result["labels"])
     if isinstance(known, NumericTargets):
         return pd.DataFrame({"score": scores, "prediction": known.named(scores)}, index=index)
-    predicted = known.named(scores - result.get("cut", {"score": 0.0})["score"])
+    cut = told_cut(result)
+    at = np.nan if cut.by is not None and groups is None else cut.of_rows(groups)
+    predicted = known.named(scores if isinstance(known, Classes) else scores - at)
     if isinstance(known, Classes):
         shares = softmax(scores, axis=1)
         each = {f"probability {name}": shares[:, place] for place, name in enumerate(known.classes)}
         return pd.DataFrame({"score": scores.max(axis=1), **each, "prediction": predicted}, index=index)
     given = result.get("probability", {"slope": 1.0, "intercept": 0.0})
     chance = expit(given["slope"] * scores + given["intercept"])
-    return pd.DataFrame({"score": scores, "probability": chance, "prediction": predicted}, index=index)
+    found = pd.DataFrame({"score": scores, "probability": chance, "prediction": predicted}, index=index)
+    if cut.by is None:
+        return found
+    return found.drop(columns="prediction") if groups is None else found.assign(cut=at)
 
 
 def default_bounds(job: JobFile) -> list[str]:
     """Return a remark for each bound that the job file leaves at its default."""
     said = []
-    for given, constraint in zip(job.job.constraint, job.to_job().constraints, strict=True):
+    for given, constraint in [(one, to_constraint(one)) for one in job.job.constraint]:
         for name in ("epsilon", "limit"):
             if name not in given and (value := getattr(constraint, name, None)) is not None:
                 said.append(f"constraint {constraint.kind}: {name} is {value:g}, its default")

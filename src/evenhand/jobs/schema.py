@@ -10,6 +10,7 @@ from pydantic import PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from evenhand.constraints.families import OF_NUMBERS, POWER, LossName
+from evenhand.constraints.group_cuts import split_closed
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.constraints.thresholds import RULES, Threshold, as_threshold, fixed_cut
 from evenhand.data.tables.addresses import Address
@@ -236,6 +237,14 @@ class TrainingSection(Strict):
         'With `threshold = "recall"` or `"precision"`: the value to reach.', 0.6, None, gt=0.0, le=1.0
     )
 
+    threshold_by: str = key(
+        "Sensitive column with a cut for each group, at which the constraint's rate is equal in all groups. Needs a "
+        "rule as `threshold` and one constraint on rates, which training then leaves to the cuts. Decisions then use "
+        "the sensitive attribute, which is unlawful in some fields.",
+        "sex",
+        "",
+    )
+
     @property
     def asks_for_test_rows(self) -> bool:
         """Whether the job file names a share to hold out, so that rows without it, or too few, are an error."""
@@ -263,15 +272,23 @@ class TrainingSection(Strict):
 
     def to_job(self, **more: Any) -> Job:
         """Return the job, with the values of the split's own keys."""
-        if self.loss in OF_NUMBERS and {"threshold", "costs", "capacity", "target"} & self.model_fields_set:
+        if (
+            self.loss in OF_NUMBERS
+            and {"threshold", "threshold_by", "costs", "capacity", "target"} & self.model_fields_set
+        ):
             raise JobError(f"key job.threshold is for two classes, and targets of the {self.loss} loss are numbers")
         threshold = self.to_threshold()
+        rule = threshold if isinstance(threshold, Threshold) else None
+        with under("key job.threshold_by"):
+            constraints, closed = split_closed([to_constraint(one) for one in self.constraint], self.threshold_by, rule)
         return Job(
             loss=self.loss,
             power=self.power,
             cut=fixed_cut(threshold),
-            rule=threshold if isinstance(threshold, Threshold) else None,
-            constraints=tuple(to_constraint(one) for one in self.constraint),
+            rule=rule,
+            closed=closed,
+            cut_by=self.threshold_by,
+            constraints=constraints,
             alpha=self.alpha,
             seed=self.seed,
             options=self.options,

@@ -173,7 +173,7 @@ BINS: Final = 10
 
 
 def group_counts(
-    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, pos_label: Any, cut: float = 0.0
+    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, pos_label: Any, cut: float | Array = 0.0
 ) -> list[dict[str, Any]]:
     """Count decisions in every group of every attribute; all rates of a group follow from its counts.
 

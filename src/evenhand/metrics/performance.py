@@ -50,7 +50,12 @@ def wilson(count: int, out_of: int) -> Estimate:
 
 
 def performance(
-    signs: Array, scores: Array, attributes: list[Attribute], *, cut: float = 0.0, probabilities: Array | None = None
+    signs: Array,
+    scores: Array,
+    attributes: list[Attribute],
+    *,
+    cut: float | Array = 0.0,
+    probabilities: Array | None = None,
 ) -> list[dict[str, Any]]:
     """Return the metrics of `PERFORMANCE` for all rows, and for each group of each attribute.
 
@@ -58,6 +63,8 @@ def performance(
     ----------
     signs
         Labels, ±1.
+    cut
+        Score above which a row is selected, or one for each row.
     probabilities
         Probabilities of the positive label; None takes those of the scores.
     """

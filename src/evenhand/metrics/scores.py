@@ -43,7 +43,7 @@ def summary(
     sensitive_features: Any,
     pos_label: Any = None,
     cross: bool = False,
-    cut: float = 0.0,
+    cut: float | Array = 0.0,
 ) -> dict[str, float]:
     """Return accuracy, loss and the gaps between groups, from scores (logits; predicted positive if above the cut).
 
@@ -70,7 +70,7 @@ def summary(
         Compare the combinations of all attributes' groups (sex × race) as well as the groups of each. One that has no
         rows with a label is left out of the gaps over it, with a warning.
     cut
-        The score above which a row is predicted positive. Losses do not depend on it.
+        The score above which a row is predicted positive, or one for each row. Losses do not depend on it.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def gap_bounds(
     sensitive_features: Any,
     pos_label: Any = None,
     cross: bool = False,
-    cut: float = 0.0,
+    cut: float | Array = 0.0,
     level: float = LEVEL,
 ) -> pd.DataFrame:
     """Return what the gaps of :func:`summary` imply for the population: a row for each gap.
@@ -135,7 +135,7 @@ def intervals(
     sensitive_features: Any,
     pos_label: Any = None,
     cross: bool = False,
-    cut: float = 0.0,
+    cut: float | Array = 0.0,
     level: float = LEVEL,
     repeats: int = 1000,
     seed: int = 0,
@@ -189,7 +189,9 @@ def intervals(
     return table.rename_axis("metric")
 
 
-def _strata(y_true: Any, scores: Any, sensitive_features: Any, pos_label: Any, cross: bool, cut: float = 0.0) -> Strata:
+def _strata(
+    y_true: Any, scores: Any, sensitive_features: Any, pos_label: Any, cross: bool, cut: float | Array = 0.0
+) -> Strata:
     truths, logits = read_column(y_true, "y_true"), read_scores(scores)
     attributes = read_attributes(sensitive_features, cross)
     check_lengths(attributes, y_true=truths, scores=logits)

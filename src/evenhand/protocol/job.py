@@ -249,6 +249,13 @@ class Job:
         score for each. Empty for labels of ±1.
     rule
         The rule that chooses the cut, where it is not given as a number. A mapping works too.
+    closed
+        The constraint on rates that cuts by group meet after training, rather than training. A mapping with its kind
+        works too.
+    cut_by
+        The sensitive attribute with a cut for each group; empty for one cut.
+    group_cuts
+        These cuts across clients, in the order of the groups, once they are chosen.
     band
         Bounds of the share of rows above the cut: a search for the cut has found them.
     missing_party
@@ -280,6 +287,9 @@ class Job:
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     classes: tuple[Label, ...] = ()
     rule: Threshold | None = None
+    closed: Constraint | None = None
+    cut_by: str = ""
+    group_cuts: tuple[float, ...] = ()
     band: Band = ANY_SHARE
     missing_party: MissingParty = "refuse"
     step: int = 0
@@ -332,11 +342,18 @@ class Job:
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
 
     def _check_rule(self, rule: Threshold) -> None:
+        if self.cut_by and self.label_privacy is not None:
+            raise InputError("threshold_by needs true labels of groups, without label_privacy; remove one of them")
         if self.label_privacy is not None and self.searches and rule.rule != "rate":
             raise InputError(
                 f"threshold {rule.rule!r} with label_privacy: constraints bound rates at the cut, so it would depend "
                 "on true labels and shape what other parties receive; choose 'rate', or give a number"
             )
+
+    @property
+    def asked(self) -> tuple[Constraint, ...]:
+        """All constraints: those of training, and the one that cuts by group meet."""
+        return self.constraints if self.closed is None else (*self.constraints, self.closed)
 
     @property
     def searches(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Self, get_args
 import numpy as np
 
 from evenhand.constraints.binding import inequalities
-from evenhand.constraints.kinds import KINDS
+from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.slices import Inequality, Slice
 from evenhand.constraints.thresholds import ANY_SHARE, Band, selected
@@ -88,15 +88,17 @@ class Terms:
         """μ of this run."""
         return self.job.regulariser(self.n_rows)
 
-    def at_step(self, step: int, cut: float | None = None, band: Band = ANY_SHARE) -> Self:
+    def at_step(
+        self, step: int, cut: float | None = None, band: Band = ANY_SHARE, group_cuts: tuple[float, ...] = ()
+    ) -> Self:
         """Return the terms for a later training of the run, or for choosing a cut; the same at all participants.
 
         Parameters
         ----------
-        cut, band
-            The cut that the rule has chosen, and bounds of the share above it, for those that know them.
+        cut, band, group_cuts
+            The cut that the rule has chosen, bounds of the share above it, and cuts by group, for those that know them.
         """
-        known = {} if cut is None else {"cut": cut, "band": band}
+        known = {} if cut is None else {"cut": cut, "band": band, "group_cuts": group_cuts}
         return replace(self, job=self.job.resolved(step=step, **known))
 
     # -- on the wire
@@ -105,15 +107,13 @@ class Terms:
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
         apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental"}
-        apart |= {"cut", "class_weight", "rule", "band", "step", "classes", "missing_party"}
+        apart |= {"cut", "class_weight", "rule", "closed", "cut_by", "group_cuts", "band", "step", "classes"}
+        apart |= {"missing_party"}
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked, rule = self.job.label_privacy, self.job.rule
         return {
             **{name: plain(getattr(self.job, name)) for name in settings},
-            "constraints": [
-                {"kind": one.kind, **{name: plain(value) for name, value in asdict(one).items()}}
-                for one in self.job.constraints
-            ],
+            "constraints": [_plain_constraint(one) for one in self.job.constraints],
             "options": {name: plain(self.job.options[name]) for name in sorted(self.job.options)},
             **({} if asked is None else {"label_privacy": asked.to_plain()}),
             **({"weights": self.job.weights} if self.job.protection in ("dealer", "encrypted") else {}),
@@ -122,6 +122,8 @@ class Terms:
             **({"cut": self.job.cut} if self.job.cut and rule is None else {}),
             **({} if rule is None else {"rule": {name: one for name, one in asdict(rule).items() if one is not None}}),
             **({"missing_party": self.job.missing_party} if self.job.missing_party != "refuse" else {}),
+            **({} if self.job.closed is None else {"closed": _plain_constraint(self.job.closed)}),
+            **({"cut_by": self.job.cut_by} if self.job.cut_by else {}),
             **({"step": self.job.step} if self.job.step else {}),
             **({} if self.job.class_weight is None else {"class_weight": plain(self.job.class_weight)}),
             **({"classes": list(self.job.classes)} if self.job.classes else {}),
@@ -374,11 +376,17 @@ def _read(kind: type[Terms], text: str) -> Terms:
 def _job(text: str) -> Job:
     """Read a job from JSON; the draft and the final terms of a run share the result."""
     job = json.loads(text)
-    constraints = tuple(
-        KINDS[one["kind"]](**{name: value for name, value in one.items() if name != "kind"})
-        for one in job.pop("constraints")
-    )
-    return Job(**{**job, "constraints": constraints, "hidden": tuple(job["hidden"])})
+    constraints = tuple(map(_read_constraint, job.pop("constraints")))
+    closed = None if job.get("closed") is None else _read_constraint(job.pop("closed"))
+    return Job(**{**job, "constraints": constraints, "closed": closed, "hidden": tuple(job["hidden"])})
+
+
+def _plain_constraint(one: Constraint) -> dict[str, Any]:
+    return {"kind": one.kind, **{name: plain(value) for name, value in asdict(one).items()}}
+
+
+def _read_constraint(one: Mapping[str, Any]) -> Constraint:
+    return KINDS[one["kind"]](**{name: value for name, value in one.items() if name != "kind"})
 
 
 def plain(value: Any) -> Any:

@@ -115,6 +115,8 @@ def performance_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
     if not found:
         return []
     at = f", decided at score {result['cut']['score']:.3f}" if "cut" in result else ""
+    if result.get("cut", {}).get("by") is not None:
+        at = f", decided at a cut for each group of {result['cut']['by']}"
     whole = bare_table(f"ranking and decisions on {rows} rows{at}")
     for column in ("metric", "value", "95 % interval"):
         whole.add_column(column, no_wrap=True)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
+from evenhand.constraints.group_cuts import MEANING
 from evenhand.constraints.kinds import KINDS
 from evenhand.constraints.thresholds import RULES
 
@@ -131,7 +132,19 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """Return what a reader should know before using the model: few or many selected, bounds exceeded."""
-    return [*selects_few(result), *beyond_bounds(result)]
+    return [*by_group(result), *selects_few(result), *beyond_bounds(result)]
+
+
+def by_group(result: Mapping[str, Any]) -> list[str]:
+    """Remark on cuts by group: what they mean, and where they are."""
+    cut = result.get("cut", {})
+    if cut.get("by") is None:
+        return []
+    cuts = ", ".join(f"{group} above {score:.3f}" for group, score in cut["groups"].items())
+    return [
+        f"there is a cut for each group of {cut['by']!r} ({cuts}), so {MEANING}. New rows need their group; rows of no "
+        f"known group get the general cut, {cut['score']:.3f}"
+    ]
 
 
 def selects_few(result: Mapping[str, Any]) -> list[str]:

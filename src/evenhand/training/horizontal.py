@@ -138,17 +138,22 @@ def _choose_cut(terms: HorizontalTerms, found: Outcome) -> Steps[HorizontalTerms
     model = state_bytes(model_state(terms, found.model, found.weights, found.statistics))
     terms = terms.at_step(terms.job.step + 1)
     assert terms.job.rule is not None
-    counting = CountingServer(terms.names, terms.job.rule, model)
+    groups = len(terms.groups.get(terms.job.cut_by, ()))
+    counting = CountingServer(terms.names, terms.job.rule, model, terms.job.closed, groups)
     yield solver_roles.counting_server(terms, counting)
-    return terms.at_step(terms.job.step + 1, counting.cut, counting.band)
+    return terms.at_step(terms.job.step + 1, counting.cut, counting.band, counting.of_groups)
 
 
 def _receive_cut(terms: HorizontalTerms, own: ClientData) -> Steps[HorizontalTerms]:
     """Count the scores of the client's training rows; return the terms with the cut that the server chooses."""
     terms = terms.at_step(terms.job.step + 1)
-    counting = CountingClient(own.rows, lambda model: _scores(model, own.rows, terms))
+    by = terms.job.cut_by
+    codes = own.rows.codes({by: terms.groups[by]})[by] if by else None
+    counting = CountingClient(
+        own.rows, lambda model: _scores(model, own.rows, terms), codes, len(terms.groups.get(by, ()))
+    )
     yield solver_roles.counting_client(terms, counting, _at_step(own, terms))
-    return terms.at_step(terms.job.step + 1, counting.cut, counting.band)
+    return terms.at_step(terms.job.step + 1, counting.cut, counting.band, counting.of_groups)
 
 
 def _scores(model: bytes, rows: ClientRows, terms: HorizontalTerms) -> Array:

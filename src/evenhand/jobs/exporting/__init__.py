@@ -16,6 +16,7 @@ from evenhand.jobs.exporting.columns import features
 from evenhand.jobs.exporting.forest import forest
 from evenhand.jobs.exporting.graph import Graph
 from evenhand.jobs.new_rows import party_encoder, party_model
+from evenhand.jobs.quality import single_cut
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.mlp import MLPModel
 from evenhand.models.saved import linear_parts
@@ -136,8 +137,9 @@ def _decide(graph: Graph, folder: RunFolder, score: str) -> dict[str, str]:
         return {"loss": str(labels["loss"])}
     if "classes" in labels:
         return _decide_classes(graph, labels["classes"], score)
+    at = single_cut(folder.result, "an exported model")
     given = folder.result.get("probability", {"slope": 1.0, "intercept": 0.0})
-    slope, shift, cut = (np.array([[float(one)]]) for one in (given["slope"], given["intercept"], folder.cut))
+    slope, shift, cut = (np.array([[float(one)]]) for one in (given["slope"], given["intercept"], at))
     odds = graph.apply("Add", graph.apply("Mul", score, graph.constant(slope)), graph.constant(shift))
     graph.output("probability", graph.apply("Sigmoid", odds), float)
     names = [labels["positive"], labels["negative"]]
@@ -145,7 +147,7 @@ def _decide(graph: Graph, folder: RunFolder, score: str) -> dict[str, str]:
     positive = graph.apply("Greater", score, graph.constant(cut))
     chosen = graph.apply("Where", positive, *(graph.constant(values[place, None, None]) for place in (0, 1)))
     graph.output("label", chosen, kind)
-    return {"cut": repr(folder.cut), "positive": str(names[0]), "negative": str(names[1])}
+    return {"cut": repr(at), "positive": str(names[0]), "negative": str(names[1])}
 
 
 def _decide_classes(graph: Graph, classes: Sequence[Any], score: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.constraints.thresholds import Cut
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
@@ -26,7 +27,7 @@ from evenhand.jobs.federation.checkpointing import (
     own_secret,
     training_runner,
 )
-from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
+from evenhand.jobs.federation.counting import count_decisions, measured_quality, no_groups, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, stated_privacy
@@ -70,7 +71,7 @@ class ClientEnd:
         told = {"terms": self.terms.digest, "labels": self.labels._asdict(), **self.quality}
         if isinstance(self.labels, NumericTargets):
             return told
-        return told | {"cut": stated_cut(run_cut(self.terms.job))}
+        return told | {"cut": stated_cut(run_cut(self.terms))}
 
 
 class _OwnTable(ClientTable):
@@ -152,7 +153,8 @@ def _client(
     assert rows is not None
     # No noise covers exact counts: a client that protects its updates keeps them at home. Numbers are not counted.
     at_home = keeps_counts(terms)
-    measuring = MeasureClient(name, None if at_home else lambda model: _counts(rows, model, terms.job.cut))
+    cut = run_cut(terms)
+    measuring = MeasureClient(name, None if at_home else lambda model: _counts(rows, model, cut))
     yield measuring
     require_unchanged({table.owner: table.seen})
     assert measuring.model is not None
@@ -160,9 +162,7 @@ def _client(
     if isinstance(table.labels, NumericTargets):
         found = _own_quality(job, rows, table.labels, measuring.model)
     elif at_home:
-        found = measured_quality(
-            job, table.labels, {name: _counts(rows, measuring.model, terms.job.cut)}, terms.job.cut
-        )
+        found = measured_quality(job, table.labels, {name: _counts(rows, measuring.model, cut)}, cut)
     return ClientEnd(terms, table.encoder, _state(measuring.model), table.labels, table.name, table.reference, found)
 
 
@@ -177,11 +177,11 @@ def _own_quality(job: ClientsJob, rows: EncodedRows, names: NumericTargets, mode
     parts = parts_of(rows.test)
     found = {part: everybody.some(inside) for part, inside in parts.items()}
     told = {part: scores[inside] for part, inside in parts.items()}
-    return quality(found, told, constraints=job.to_job().constraints)
+    return quality(found, told, constraints=job.to_job().asked)
 
 
-def _counts(rows: EncodedRows, model: bytes, cut: float) -> Summary:
-    return count_decisions(rows, scorer(_state(model))(rows.features), cut)
+def _counts(rows: EncodedRows, model: bytes, cut: Cut) -> Summary:
+    return count_decisions(rows, scorer(_state(model))(rows.features), cut.of_rows(rows.groups))
 
 
 def clients_server_program(
@@ -208,13 +208,15 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     yield measuring
     counts, labels = measuring.counts, side.labels
     assert isinstance(labels, (Labels, NumericTargets))
-    trained, cut = job.to_job(), run_cut(terms.job)
-    scores = scores_of(counts, job, cut.score) if counts else np.zeros(0)
-    result = run_result(trained, certified(server.certificate), server.proofs(), labels, scores, trained_with, cut)
+    trained, cut = job.to_job(), run_cut(terms)
+    scores, groups = scores_of(counts, job, cut) if counts else (np.zeros(0), no_groups(job))
+    result = run_result(
+        trained, certified(server.certificate), server.proofs(), labels, scores, trained_with, cut, groups
+    )
     result |= {"solver": trained.solver, "disclosure": clients_disclosure(job)}
     if counts:
         assert isinstance(labels, Labels)
-        result |= measured_quality(job, labels, counts, cut.score)
+        result |= measured_quality(job, labels, counts, cut)
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)
     return result

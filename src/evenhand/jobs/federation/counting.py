@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
+from evenhand.constraints.thresholds import Cut
 from evenhand.errors import DataError
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import EncodedRows
@@ -26,7 +27,7 @@ from evenhand.protocol.terms import plain
 _OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
 
 
-def count_decisions(rows: EncodedRows, scores: Array, cut: float = 0.0) -> Summary:
+def count_decisions(rows: EncodedRows, scores: Array, cut: float | Array = 0.0) -> Summary:
     """Return a client's counts for its training and test rows: sign, groups, decision, rows, sum of losses."""
     frame = pd.DataFrame({"sign": rows.labels, "positive": scores > cut})
     groups: list[str] = []
@@ -42,9 +43,7 @@ def count_decisions(rows: EncodedRows, scores: Array, cut: float = 0.0) -> Summa
     return {"groups": groups, **found}
 
 
-def measured_quality(
-    job: HorizontalJobFile, labels: Labels, counts: Mapping[str, Summary], cut: float
-) -> dict[str, Any]:
+def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str, Summary], cut: Cut) -> dict[str, Any]:
     """Return the quality entries of `result.json`, from all clients' counts."""
     try:
         parts = {part: _rows(job, counts, part, cut) for part in ("train", "test")}
@@ -73,13 +72,18 @@ def measured_quality(
     return {**found, "clients": {name: _of_client(job, counts, name, cut) for name in counts}}
 
 
-def scores_of(counts: Mapping[str, Summary], job: HorizontalJobFile, cut: float) -> Array:
-    """Return stand-in scores of the training rows, with the same decisions as the true scores."""
-    found: Array = _rows(job, counts, "train", cut)["score"].to_numpy()
-    return found
+def scores_of(counts: Mapping[str, Summary], job: HorizontalJobFile, cut: Cut) -> tuple[Array, pd.DataFrame]:
+    """Return stand-in scores of the training rows, with the same decisions as the true scores, and their groups."""
+    found = _rows(job, counts, "train", cut)
+    return found["score"].to_numpy(), found[job.data.sensitive]
 
 
-def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str, cut: float) -> pd.DataFrame:
+def no_groups(job: HorizontalJobFile) -> pd.DataFrame:
+    """Return the groups of no rows."""
+    return pd.DataFrame({name: [] for name in job.data.sensitive})
+
+
+def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str, cut: Cut) -> pd.DataFrame:
     """Return one stand-in row for each counted row, with its combination's mean loss and the same decision."""
     names = job.data.sensitive
     columns = ["sign", *names, "positive", "rows", "loss"]
@@ -94,9 +98,10 @@ def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str, cut:
     signs, n, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
     score: Array = -signs * np.log(np.maximum(np.expm1(losses / n), 1e-300))
     # Losses with the same decision lie on one side of that at the cut. So does their mean, except for rounding.
-    above = np.nextafter(cut, np.inf) if cut else np.finfo(np.float64).tiny
+    at = np.broadcast_to(cut.of_rows(frame), len(frame))
+    above = np.where(at == 0.0, np.finfo(np.float64).tiny, np.nextafter(at, np.inf))
     positive = frame["positive"].to_numpy(dtype=bool)
-    frame = frame.assign(score=np.where(positive, np.maximum(score, above), np.minimum(score, cut)))
+    frame = frame.assign(score=np.where(positive, np.maximum(score, above), np.minimum(score, at)))
     return frame.iloc[np.repeat(np.arange(len(frame)), n.astype(int))].reset_index(drop=True)
 
 
@@ -105,12 +110,12 @@ def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) ->
     return QualityRows(rows["sign"].to_numpy(dtype=np.float64), rows[names] if names else None, names=labels)
 
 
-def _of_client(job: HorizontalJobFile, counts: Mapping[str, Summary], name: str, cut: float) -> dict[str, Any]:
+def _of_client(job: HorizontalJobFile, counts: Mapping[str, Summary], name: str, cut: Cut) -> dict[str, Any]:
     """Return a client's number of rows, and the model's accuracy on them."""
     found = {}
     for part in ("train", "test"):
         rows = _rows(job, {name: counts[name]}, part, cut)
         if len(rows):
-            right = (rows["score"] > cut) == (rows["sign"] > 0)
+            right = (rows["score"] > cut.of_rows(rows)) == (rows["sign"] > 0)
             found[part] = {"rows": len(rows), "accuracy": float(right.mean())}
     return found

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from evenhand.constraints.group_cuts import check_attribute
 from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.constraints.thresholds import RULES
@@ -258,6 +259,12 @@ def _check_training(job: HorizontalJobFile) -> None:
             f"key job.threshold is {quoted(job.job.threshold)}: a rule needs counts of the clients' scores, which the "
             "noise of [privacy] does not cover; give a number"
         )
+    with under("key job.threshold_by"):
+        check_attribute(trained.cut_by, job.data.sensitive)
+        if trained.cut_by and (job.job.scope != "global" or job.server.has_rows):
+            raise JobError(
+                "cuts by group are chosen over all clients' rows; use scope 'global', without rows at the server"
+            )
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:

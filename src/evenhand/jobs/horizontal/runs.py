@@ -276,15 +276,19 @@ def _result(
     of_clients = {name: score(rows.features) for name, rows in tables.clients.items()}
     everybody, labelled = tables.pooled(of_clients), tables.labelled()
     scores = {part: everybody[rows] for part, rows in tables.parts().items()}
-    cut = run_cut(run.terms.job)
+    cut, groups = run_cut(run.terms), labelled["train"].groups
     result: dict[str, Any] = {
         "disclosure": clients_disclosure(job),
-        **run_result(job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript, cut),
+        **run_result(
+            job.to_job(), run.certificate, run.proofs, tables.labels, scores["train"], run.transcript, cut, groups
+        ),
         "solver": job.to_job().solver,
         **({"statistics": dict(run.record)} if run.record else {}),
-        **quality(labelled, scores, constraints=constraints_over_all(job), cut=cut.score),
+        **quality(labelled, scores, constraints=constraints_over_all(job), cut=cut),
         "clients": {
-            name: _of_client(rows, QualityRows(rows.labels, names=tables.labels), of_clients[name], cut.score)
+            name: _of_client(
+                rows, QualityRows(rows.labels, names=tables.labels), of_clients[name], cut.of_rows(rows.groups)
+            )
             for name, rows in tables.clients.items()
         },
     }
@@ -316,10 +320,10 @@ def stated_privacy(
 def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
     """Return the constraints over all clients' rows together, with their bounds."""
     where = job.to_scope()
-    return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
+    return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().asked)
 
 
-def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array, cut: float) -> dict[str, Any]:
+def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array, cut: float | Array) -> dict[str, Any]:
     """Return a client's number of rows, and the model's accuracy or share of deviance explained on them."""
     parts = {"train": ~rows.test, "test": rows.test}
     if isinstance(labelled.names, NumericTargets):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from evenhand.constraints.group_cuts import check_attribute
 from evenhand.constraints.kinds import Label
 from evenhand.data.tables.columns import Direction, NumbersRule, Rules
 from evenhand.data.tables.readers import TableSource, is_libsvm
@@ -224,10 +225,18 @@ def parse_vertical(content: dict[str, Any], where: str) -> VerticalJobFile:
 def _check(job: VerticalJobFile) -> None:
     every(
         lambda: _check_parties(job),
+        lambda: _check_cut(job),
         lambda: check_training(job.to_job(), any(party.weight is not None for party in job.party)),
         lambda: check_clock(job.clock, "party", [party.name for party in job.party]),
         *(partial(check_party, party, f"party.{number}") for number, party in enumerate(job.party)),
     )
+
+
+def _check_cut(job: VerticalJobFile) -> None:
+    for party in job.party:
+        if party.label is not None:
+            with under("key job.threshold_by"):
+                check_attribute(job.job.threshold_by, party.sensitive)
 
 
 def _check_parties(job: VerticalJobFile) -> None:

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints import groups_frame
 from evenhand.constraints.families import check_targets
+from evenhand.constraints.group_cuts import check_attribute
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.absence import with_mark
@@ -333,7 +334,8 @@ def held_labels(table: PartyTable, party: PartySection, test: Booleans, job: Job
     elif len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
     known = None if sensitive is None else sensitive[~test]
-    check_slices(job.constraints, signs[~test], groups_frame(known, int((~test).sum())))
+    check_attribute(job.cut_by, party.sensitive)
+    check_slices(job.asked, signs[~test], groups_frame(known, int((~test).sum())))
     people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
     if people is not None and not people[~test].any():
         raise DataError(f"weight column {party.weight!r} is zero in all training rows")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.proving import Proof
-from evenhand.constraints.thresholds import Threshold
+from evenhand.constraints.thresholds import Cut, Threshold
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import (
     PartyTable,
@@ -26,10 +26,10 @@ from evenhand.jobs.quality import (
     QualityRows,
     check_measurable,
     chosen_cut,
+    cut_by_group,
     not_shown,
     quality,
     recalibrated,
-    run_cut,
     run_result,
     searched_cut,
 )
@@ -303,14 +303,16 @@ def vertical_result(
     """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
     job, labels = terms.job, rows["train"].names
     if job.classes:
-        cut = run_cut(job)
+        cut = Cut()
     elif told.cut is None:
         cut = chosen_cut(threshold, rows["train"].labels, scores["train"], told.unseen_scores)
     else:
         cut = searched_cut(job, told.cut, told.unseen_scores)
+    cut = cut_by_group(cut, job, rows["train"], scores["train"], told.unseen_scores)
+    groups = rows["train"].groups
     return {
-        **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript, cut),
-        **quality(rows, scores, constraints=job.constraints, cut=cut.score),
+        **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript, cut, groups),
+        **quality(rows, scores, constraints=job.asked, cut=cut),
         **recalibrated(job, rows, scores, told.unseen_scores),
         "statistics": dict(told.statistics),
         "disclosure": disclosure(job, terms.participants),

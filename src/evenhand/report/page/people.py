@@ -71,7 +71,16 @@ def cut_sentence(result: Mapping[str, Any]) -> str:
     words = []
     if cut := result.get("cut"):
         by = f"probability {cut['rule']}" if cut["chosen_on"] is None else f"rule {cut['rule']} on {cut['chosen_on']}"
-        words.append(f"Rows with a score above {cut['score']:.3f} are selected ({by}); rates are those at this cut.")
+        if cut.get("by") is None:
+            words.append(
+                f"Rows with a score above {cut['score']:.3f} are selected ({by}); rates are those at this cut."
+            )
+        else:
+            cuts = ", ".join(f"{group} above {score:.3f}" for group, score in cut["groups"].items())
+            words.append(
+                f"Each group of {cut['by']} has a cut of its own: {cuts} ({by}); rates are those there. "
+                "Decisions use the sensitive attribute."
+            )
     if given := result.get("probability"):
         words.append(
             f"Probabilities are recalibrated on {given['fitted_on']}: log-odds {given['slope']:.3f} · score "

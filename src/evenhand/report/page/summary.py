@@ -81,6 +81,9 @@ def _outcome(record: RunRecord) -> dict[str, str]:
     if cut:
         by = "" if cut["chosen_on"] is None else f", by the rule {cut['rule']} on {cut['chosen_on']}"
         lines["Cut"] = f"selected above score {cut['score']:.3f}, probability {cut['probability']:.3f}{by}"
+        if cut.get("by") is not None:
+            cuts = ", ".join(f"{group} above score {score:.3f}" for group, score in cut["groups"].items())
+            lines["Cut"] = f"a cut for each group of {cut['by']}: {cuts}{by}. Decisions use this attribute"
         if found:
             share = found[0]["selected"] / found[0]["rows"]
             lines["Selected"] = f"{100 * share:.1f} % of the {PARTS[part]} rows"
