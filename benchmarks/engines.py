@@ -217,9 +217,10 @@ def in_process(_: Path, __: Callable[[str], None]) -> dict[str, Any]:
 
 def on_flare(out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     from evenhand.cli.demo_federation import free_port, wait_until_open
+    from evenhand.runtime.nvflare.admin import Admin, wait_for_parties
     from evenhand.runtime.nvflare.kits import provision
     from evenhand.runtime.nvflare.running import RunningKit
-    from evenhand.runtime.nvflare.submitting import Admin, outcome, submit, wait_for_end, wait_for_parties
+    from evenhand.runtime.nvflare.submitting import outcome, submit, wait_for_end
 
     here, port = Path(__file__).resolve(), free_port()
     components = (f"{here.stem}.EchoController", f"{here.stem}.EchoExecutor")

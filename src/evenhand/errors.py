@@ -7,6 +7,7 @@ scripts can tell a typing mistake from a missing data set.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Final
 
 from evenhand.printing import printable
@@ -75,7 +76,20 @@ class RunError(EvenhandError):
 
 
 class LostError(RunError):
-    """A participant disconnected or the run stalled. The run can resume from a checkpoint."""
+    """A participant disconnected or the run stalled. The run can resume from a checkpoint.
+
+    `missing` names the participants that were not heard from, if they are known.
+    """
+
+    exit_code = 10
+
+    def __init__(self, message: str = "", missing: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
+
+
+class StoppedError(LostError):
+    """The run was stopped from outside: by its submitter, or because another participant has ended."""
 
 
 class ProtocolError(EvenhandError):
@@ -143,6 +157,10 @@ class GridEdgeWarning(EvenhandWarning):
 
 class ExactRatesWarning(EvenhandWarning):
     """No model was found that meets the bounds on exact training rates; the nearest one is returned."""
+
+
+class VersionWarning(EvenhandWarning):
+    """Participants run different versions of evenhand, which speak the same protocol."""
 
 
 class UnprovenWarning(EvenhandWarning):

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 # From the top down: a room may import from its own layer and from those below. "" is the package itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("", "__main__", "cli", "estimators"),
+    ("", "__main__", "cli", "estimators", "federation"),
     ("jobs",),
     ("training",),
     ("report", "auditing"),

@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 from support.shops import PARTIES, Shops, running_shops, wait_until
 
-from evenhand.cli.federation import revoke
 from evenhand.cli.federation_client import start
+from evenhand.cli.federation_jobs import revoke
 from evenhand.errors import RunError
+from evenhand.runtime.nvflare.admin import Admin
 from evenhand.runtime.nvflare.kits import provision
-from evenhand.runtime.nvflare.submitting import Admin
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,7 +13,8 @@ from support.clinics import CLIENTS, FAIR, write_clinics
 from support.federation import assert_told
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation_client import run_submitted, start
+from evenhand.cli.federation_client import start
+from evenhand.jobs.federation.client import connect, run_to_end
 from evenhand.jobs.federation.files import read_federation_job
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
@@ -33,7 +34,8 @@ def test_clients_train_the_model_of_one_process(tmp_path: Path) -> None:
             start(tmp_path / "kits" / name, paths[name], tmp_path / name, tmp_path / f"{name}.log") for name in CLIENTS
         ]
         job = read_federation_job(paths["job"])
-        told = run_submitted(job, "clinics", tmp_path / "kits" / "admin", 90.0, print)
+        with connect(tmp_path / "kits" / "admin", 90.0) as federation:
+            told = run_to_end(federation, job, "clinics", print)._asdict()
     finally:
         for one in running:
             one.stop()

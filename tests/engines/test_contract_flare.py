@@ -24,8 +24,9 @@ from support.schedules import ASYNCHRONOUS, EXCHANGES, HORIZONTAL, NAMES, ROWS, 
 from support.shops import PARTIES
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation_client import run_submitted, start
+from evenhand.cli.federation_client import start
 from evenhand.jobs.auditing import audit_run
+from evenhand.jobs.federation.client import connect, run_to_end
 from evenhand.jobs.federation.files import read_federation_job
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
@@ -100,7 +101,8 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
 
     def submitted(job: Path) -> tuple[dict[str, Any], dict[str, RunFolder]]:
         content = read_federation_job(job)
-        told = run_submitted(content, "every", folder / "kits" / "admin", 120.0, print)
+        with connect(folder / "kits" / "admin", 120.0) as federation:
+            told = run_to_end(federation, content, "every", print)._asdict()
         places = {"server": f"{told['run']}-server", **dict.fromkeys(content.parts, told["run"])}
         return told["result"], {name: RunFolder.open(folder / name / place) for name, place in places.items()}
 

@@ -26,6 +26,7 @@ from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.models.saved import from_state, joined_model
 from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.nvflare import submitting
+from evenhand.runtime.nvflare.admin import Admin
 from evenhand.runtime.nvflare.kits import ALLOWED, provision
 from evenhand.vertical.messages import DIRECTION
 
@@ -151,7 +152,7 @@ def test_a_kit_of_another_authority_is_not_let_in(shops: Shops, tmp_path: Path) 
     thief = start(tmp_path / "kits" / "thief", shops.paths["shop"], tmp_path / "runs", tmp_path / "thief.log")
     try:
         wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in (tmp_path / "thief.log").read_text())
-        with submitting.Admin(shops.folder / "kits" / "admin") as admin:
+        with Admin(shops.folder / "kits" / "admin") as admin:
             there = {client.name for client in admin.ask(lambda session: session.get_system_info()).client_info}
     finally:
         thief.stop()

@@ -20,9 +20,11 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message, as_bytes
 from evenhand.protocol.roles import Role
 from evenhand.protocol.terms import VerticalTerms
+from evenhand.protocol.versions import own_version
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical_sources import align
 
+VERSION = as_bytes(own_version().to_text())
 TERMS = VerticalTerms(Job("subspace"), {"bank": "active", "shop": "passive"}, 0)
 FAULTS = Faults(drop=0.2, duplicate=0.2, delay=1.0, crashes={"server": [1, 2], "shop": [0, 1]}, save_every=1, seed=3)
 
@@ -71,14 +73,14 @@ def test_an_acceptance_of_other_terms_is_refused() -> None:
     server = EnrolServer(TERMS)
     server.start()
     for wrong in (
-        ACCEPTED.message("shop", "server", terms=as_bytes("0" * 32)),
-        ACCEPTED.message("telecom", "server", terms=as_bytes(TERMS.digest)),
+        ACCEPTED.message("shop", "server", terms=as_bytes("0" * 32), version=VERSION),
+        ACCEPTED.message("telecom", "server", terms=as_bytes(TERMS.digest), version=VERSION),
     ):
         with pytest.raises(ProtocolError):
             server.receive(wrong)
-    server.receive(ACCEPTED.message("shop", "server", terms=as_bytes(TERMS.digest)))
+    server.receive(ACCEPTED.message("shop", "server", terms=as_bytes(TERMS.digest), version=VERSION))
     with pytest.raises(ProtocolError):
-        server.receive(ACCEPTED.message("shop", "server", terms=as_bytes(TERMS.digest)))
+        server.receive(ACCEPTED.message("shop", "server", terms=as_bytes(TERMS.digest), version=VERSION))
 
 
 # -- aligning

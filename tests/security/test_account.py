@@ -32,13 +32,16 @@ from evenhand.jobs.ledger import AnsweredOnce
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian, noise_terms
 from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.job import Job
+from evenhand.protocol.messages import as_bytes
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import HorizontalTerms
+from evenhand.protocol.versions import own_version
 from evenhand.runtime.packets import packet_from
 from evenhand.training.horizontal import build_roles
 from evenhand.training.run import one_blas_thread
 from evenhand_reproductions.in_memory import horizontal_terms
 
+VERSION = as_bytes(own_version().to_text())
 ROWS = deal_rows(small(seed=3, rows=90), np.array_split(np.arange(90), 3))
 OPTIONS = {"batch_size": 16, "step": 0.1, "local_epochs": 1}
 NONE = np.zeros(0, dtype=np.float32)
@@ -262,11 +265,10 @@ def _job(path: Path) -> HorizontalJobFile:
 
 def test_terms_with_another_mechanism_are_refused_at_the_second_offer() -> None:
     from evenhand.protocol.enrol import OFFER, EnrolParty
-    from evenhand.protocol.messages import as_bytes
 
     draft = terms_with(ClippedGaussian(1.0, None, 5.0))
     less = replace(draft, noise=noise_terms(ClippedGaussian(1.0, None, 1e-9)))
     (answer,) = EnrolParty("c0", HorizontalTerms, draft=draft).receive(
-        OFFER.message("server", "c0", terms=as_bytes(less.to_plain()))
+        OFFER.message("server", "c0", terms=as_bytes(less.to_plain()), version=VERSION)
     )
     assert answer.kind == "refused"

@@ -33,6 +33,7 @@ from evenhand.protocol.messages import Message, as_bytes
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, Terms
+from evenhand.protocol.versions import own_version
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.roles import vertical_terms
 from evenhand.training.run import one_blas_thread
@@ -41,6 +42,7 @@ from evenhand.training.vertical_steps import party_steps
 from evenhand.vertical.messages import DERIVATIVE
 from evenhand.vertical.problem import PartyData
 
+VERSION = as_bytes(own_version().to_text())
 PARTS: Any = {"bank": "active", "shop": "passive", "phone": "passive"}
 HONEST = vertical_terms(Job(solver="subspace", protection="masked", max_rounds=3), PARTS, 200, {})
 NOISE = noise_terms(ClippedGaussian(1.0, None, 8.0)) | {"delta": 1e-5, "epsilon": 2.0}
@@ -55,7 +57,7 @@ def goes_on(policy: OwnPolicy, terms: Terms) -> str:
     """Offer terms to the second participant, and tell it that everybody has accepted, whatever it says."""
     name = list(terms.participants)[1]
     role = EnrolParty(name, type(terms), policy)
-    role.receive(OFFER.message(SERVER, name, terms=as_bytes(terms.to_plain())))
+    role.receive(OFFER.message(SERVER, name, terms=as_bytes(terms.to_plain()), version=VERSION))
     role.receive(OUTCOME.message(SERVER, name, reason=as_bytes("")))
     return str(role.outcome)
 
@@ -64,7 +66,7 @@ def offers_again(policy: OwnPolicy, accepted: Terms, other: Terms) -> str:
     """Offer terms that the policy accepts, and others once rows are aligned."""
     assert policy(accepted) is None
     role = EnrolParty("shop", type(other), policy, accepted)
-    (answer,) = role.receive(OFFER.message(SERVER, "shop", terms=as_bytes(other.to_plain())))
+    (answer,) = role.receive(OFFER.message(SERVER, "shop", terms=as_bytes(other.to_plain()), version=VERSION))
     assert answer.kind == "refused"
     return goes_on(policy, other)
 
@@ -133,7 +135,7 @@ def more_rows_in_the_terms_than_there_are(_: Path) -> object:
     )
     for terms in (draft, replace(draft, n_rows=200)):
         role: Any = next(steps)
-        role.receive(OFFER.message(SERVER, "shop", terms=as_bytes(terms.to_plain())))
+        role.receive(OFFER.message(SERVER, "shop", terms=as_bytes(terms.to_plain()), version=VERSION))
         role.receive(OUTCOME.message(SERVER, "shop", reason=as_bytes("")))
         if not terms.n_rows:
             aligning: Any = next(steps)
@@ -152,7 +154,7 @@ def less_noise_at_the_second_offer(_: Path) -> object:
     """The stated ε stays the same; it is no longer true."""
     less = replace(CLINICS, noise=NOISE | {"noise_multiplier": 1e-9})
     role = EnrolParty("north", HorizontalTerms, OwnPolicy(protected=True), CLINICS)
-    role.receive(OFFER.message(SERVER, "north", terms=as_bytes(less.to_plain())))
+    role.receive(OFFER.message(SERVER, "north", terms=as_bytes(less.to_plain()), version=VERSION))
     role.receive(OUTCOME.message(SERVER, "north", reason=as_bytes("")))
     return role.outcome
 

@@ -12,13 +12,16 @@ import psutil
 from support.federation import servers_copy, write_shops
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation_client import run_submitted, start
+from evenhand.cli.federation_client import start
+from evenhand.jobs.federation.client import connect, run_to_end
 from evenhand.jobs.federation.files import FederationJob, read_federation_job
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.kits import provision
 from evenhand.runtime.nvflare.running import RunningKit
 
 PARTIES = ["bank", "shop", "phone"]
+LEASE = 15.0
+"""Seconds that a job goes on without its submitter."""
 FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon": 0.05}, "test_fraction": 0.2}
 
 
@@ -51,14 +54,17 @@ class Shops:
             self.running[name].wait()
         own = self.paths[name]
         log = self.folder / f"{name}.log"
-        self.running[name] = start(self.folder / "kits" / name, own, self.folder / name, log, 1.0)
+        self.running[name] = start(self.folder / "kits" / name, own, self.folder / name, log, 1.0, LEASE)
 
-    def submit(self, *, retries: int = 0, resume: str | None = None, **job: Any) -> dict[str, Any]:
+    def submit(
+        self, *, retries: int = 0, resume: str | None = None, patience: float = 120.0, **job: Any
+    ) -> dict[str, Any]:
         """What the server says of a job."""
         content = read_federation_job(self.paths["job"])
         changed = FederationJob(job=content.job.model_copy(update=job), party=content.party)
         kit = self.folder / "kits" / "admin"
-        return run_submitted(changed, "shops", kit, 120.0, print, retries=retries, resume=resume)
+        with connect(kit, patience) as federation:
+            return run_to_end(federation, changed, "shops", print, retries=retries, resume=resume or "")._asdict()
 
     def side(self, name: str) -> RunFolder:
         """The newest run folder of a side."""

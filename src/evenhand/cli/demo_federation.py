@@ -28,8 +28,9 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
 
     Raise an error unless the parties' weights are the same both ways, bit for bit.
     """
-    from evenhand.cli.federation_client import run_submitted, start
+    from evenhand.cli.federation_client import start
     from evenhand.cli.train import run_with_progress
+    from evenhand.jobs.federation.client import connect, run_to_end
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.jobs.folder import read_job
     from evenhand.runtime.nvflare.kits import provision
@@ -54,8 +55,8 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
         console.print(f"One server and {len(parties)} parties run as separate processes.")
         for name, path in public.items():
             before = {party: set(_runs(out / party)) for party in parties}
-            told = run_submitted(read_federation_job(path), name, out / "kits" / "admin", _PATIENCE, tell)
-            results[name] = told["result"]
+            with connect(out / "kits" / "admin", _PATIENCE) as federation:
+                results[name] = run_to_end(federation, read_federation_job(path), name, tell).result
             alone = run_with_progress(read_job(jobs[name]), jobs[name].parent, out / name, title="alone")
             sides = {party: (set(_runs(out / party)) - before[party]).pop() for party in parties}
             _require_same(sides, alone.folder)

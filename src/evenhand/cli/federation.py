@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -13,11 +11,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli.federation_client import run_submitted, start
-from evenhand.errors import InputError, MissingExtraError, RunError
+from evenhand.cli import federation_jobs
+from evenhand.cli.federation_client import start
+from evenhand.errors import RunError
 from evenhand.printing import printable, remark, say
 
 app = typer.Typer(help="Train between organisations: start-up kits, server, parties, jobs.", no_args_is_help=True)
+for _command in (
+    federation_jobs.submit,
+    federation_jobs.status,
+    federation_jobs.jobs,
+    federation_jobs.attach,
+    federation_jobs.abort,
+    federation_jobs.logs,
+    federation_jobs.revoke,
+):
+    app.command()(_command)
 PartyOption = Annotated[
     Path, typer.Option("--party", help="This party's own file (TOML): its table, its columns, its policy.")
 ]
@@ -62,6 +71,9 @@ def serve(
     ] = None,
     runs: RunsOption = None,
     checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Minimum time between two checkpoints.")] = 10.0,
+    lease_seconds: Annotated[
+        float, typer.Option(min=1.0, help="A job ends when nobody has followed it for so long, unless it is detached.")
+    ] = 120.0,
 ) -> None:
     """Run the server until it is interrupted, at the label holder or at a third party that it trusts with the labels.
 
@@ -72,7 +84,7 @@ def serve(
     Example:
       evenhand federation serve kits/server --party party.toml
     """
-    _run(kit, party, runs, checkpoint_seconds)
+    _run(kit, party, runs, checkpoint_seconds, lease_seconds)
 
 
 @app.command()
@@ -91,84 +103,6 @@ def join(
       evenhand federation join kits/shop --party party.toml
     """
     _run(kit, party, runs)
-
-
-@app.command()
-def submit(
-    job: Annotated[Path, typer.Argument(help=JobOption)],
-    kit: Annotated[Path, typer.Option(help="The admin's kit.")],
-    patience: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a missing server or party.")] = 60.0,
-    resume: Annotated[
-        str | None, typer.Option(help="Resume this run, by its name, from the last checkpoint that all parties have.")
-    ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="How often to resume an interrupted run automatically.")] = 0,
-    result: Annotated[Path | None, typer.Option(help="Write the server's result to this file (JSON).")] = None,
-) -> None:
-    """Run a job on a federation and show its result.
-
-    \b
-    Example:
-      evenhand federation submit job.toml --kit kits/admin --result result.json
-    """
-    from evenhand.jobs.federation.files import read_federation_job
-    from evenhand.jobs.federation.notices import result_tables
-    from evenhand.report.tables import Progress
-    from evenhand.runtime.files import write_bytes
-
-    console = Console(markup=False, emoji=False)
-    if result is not None and result.exists():
-        raise InputError(f"--result {result} exists; choose another file")
-    content = read_federation_job(job)
-    with Progress(content.to_job().max_rounds, enabled=sys.stderr.isatty()) as progress:
-        told = run_submitted(
-            content,
-            job.stem,
-            kit,
-            patience,
-            lambda status: console.print(f"  {status}"),
-            resume=resume,
-            retries=retries,
-            on_report=progress.round,
-        )
-    found = told["result"]
-    if result is not None:
-        write_bytes(result, json.dumps(found, indent=1).encode())
-    for table in result_tables(found):
-        console.print(table)
-    if "quality" not in found:
-        console.print(
-            "Clients that add noise keep their counts: the quality on a client's rows is in the client's run folder."
-            if "privacy" in found
-            else "Under label_privacy, metrics on the true labels are in the server's run folder only."
-        )
-    console.print(f"server: {told['folder']}")
-    console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or under --runs")
-
-
-@app.command()
-def revoke(
-    party: Annotated[str, typer.Argument(help="The party to revoke.")],
-    kit: Annotated[Path, typer.Option(help="The admin's kit.")],
-    restore: Annotated[bool, typer.Option("--restore", help="Admit the party again.")] = False,
-) -> None:
-    """Revoke a party's kit, for instance one that was lost: the server then refuses connections under its name.
-
-    A new kit for the same organisation needs another name, so that the old one stays revoked.
-
-    \b
-    Example:
-      evenhand federation revoke shop --kit kits/admin
-    """
-    try:
-        from evenhand.runtime.nvflare.submitting import Admin
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a federation", "nvflare") from error
-    with Admin(kit) as admin:
-        if restore:
-            admin.ask(lambda session: session.enable_client(party))
-        else:
-            admin.ask(lambda session: session.disable_client(party))
-    say(f"{party} is admitted again" if restore else f"{party} is revoked")
 
 
 @app.command()
@@ -231,9 +165,15 @@ def flower(
     remark("anyone who may submit to a SuperLink can run code at its nodes: see docs/threat-model.md for what to lock")
 
 
-def _run(kit: Path, party: Path | None, runs: Path | None, checkpoint_seconds: float = 10.0) -> None:
+def _run(
+    kit: Path,
+    party: Path | None,
+    runs: Path | None,
+    checkpoint_seconds: float = 10.0,
+    lease_seconds: float = 120.0,
+) -> None:
     """Run a kit's process until it is interrupted or ends by itself."""
-    running = start(kit, party, runs, None, checkpoint_seconds)
+    running = start(kit, party, runs, None, checkpoint_seconds, lease_seconds)
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

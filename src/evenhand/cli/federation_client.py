@@ -1,63 +1,18 @@
-"""Submit jobs and questions to a federation, and start its processes: what several commands share."""
+"""Ask a federation for scores, and start its processes: what several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from evenhand.errors import InputError, LostError, MissingExtraError
+from evenhand.errors import InputError, MissingExtraError
 from evenhand.printing import remark
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from evenhand.jobs.federation.files import AnyJob
-    from evenhand.protocol.roles import Report
     from evenhand.runtime.nvflare.running import RunningKit
-
-
-def run_submitted(
-    job: AnyJob,
-    name: str,
-    kit: Path,
-    patience: float,
-    on_status: Callable[[str], None],
-    *,
-    resume: str | None = None,
-    retries: int = 0,
-    on_report: Callable[[Report], None] | None = None,
-) -> dict[str, Any]:
-    """Submit a job, wait for its end, and return the outcome with the run's name.
-
-    Raise the error of a job that failed.
-    """
-    try:
-        from evenhand.runtime.nvflare.submitting import Admin, outcome, wait_for_end, wait_for_parties
-        from evenhand.runtime.nvflare.submitting import submit as send
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a federation", "nvflare") from error
-    run, parties = resume or "", list(job.parts)
-
-    def once(admin: Admin) -> dict[str, Any]:
-        nonlocal run
-        wait_for_parties(admin, parties, patience)
-        job_id = send(admin, name, job.model_dump(exclude_none=True, mode="json"), parties, run)
-        run = run or job_id
-        on_status(f"job {job_id}: each side's run folder is called {run}")
-        wait_for_end(admin, job_id, on_status, on_report)
-        return {**outcome(admin, job_id), "run": run}
-
-    with Admin(kit, patience) as admin:
-        for left in reversed(range(retries + 1)):
-            try:
-                return once(admin)
-            except LostError as error:
-                advice = f"; resume with: --resume {run}" if run else ""
-                if not left:
-                    raise LostError(f"{error}{advice}") from error
-                on_status(f"{error}; trying again")
-    raise AssertionError("at least one attempt is made")
 
 
 def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: float = 60.0) -> pd.DataFrame:
@@ -74,29 +29,24 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
     import numpy as np
 
     from evenhand.data.tables.readers import TableSource, read_table
+    from evenhand.jobs.federation.client import connect
     from evenhand.jobs.quality import scored
     from evenhand.protocol.align import id_sums
 
-    try:
-        from evenhand.runtime.nvflare.submitting import Admin, outcome, parties_away, parties_of, wait_for_end
-        from evenhand.runtime.nvflare.submitting import submit as send
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a federation", "nvflare") from error
     header = read_table(TableSource(ids)).columns
     index = read_table(TableSource(ids, id=str(header[0]), columns=[])).index
     kind, sums = id_sums(index)
     question = {"run": run, "kind": kind, "sums": sums.tolist()}
-    with Admin(kit, patience) as admin:
-        known = parties_of(admin, run)
+    with connect(kit, patience) as federation:
+        known = federation.record(run).parties
         if unknown := [name for name in absent if name not in known]:
             raise InputError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(known)}")
-        away = [*absent, *parties_away(admin, [name for name in known if name not in absent], patience)]
+        away = [*absent, *federation.away([name for name in known if name not in absent])]
         if away:
             remark(f"{', '.join(away)} did not join within {patience:.0f} seconds: the others are asked")
         parties = [name for name in known if name not in away]
-        job_id = send(admin, "predict", {"question": question | {"away": away}}, parties)
-        wait_for_end(admin, job_id, lambda _: None)
-        told = outcome(admin, job_id)["result"]
+        with federation.send("predict", {"question": question | {"away": away}}, parties) as submission:
+            told = submission.wait().result
     there = np.array([one is not None for one in told["scores"]], dtype=bool)
     if missing := int((~there).sum()):
         whom = "the label holder lacks them" if "parties" in told else "not every party has them"
@@ -111,17 +61,29 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
 
 
 def start(
-    kit: Path, party: Path | None, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
+    kit: Path,
+    party: Path | None,
+    runs: Path | None,
+    log: Path | None = None,
+    checkpoint_seconds: float = 10.0,
+    lease_seconds: float = 120.0,
 ) -> RunningKit:
     """Start the process of a kit; the party's file is read first, so that a mistake in it starts nothing."""
-    from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, IDENTITY, PARTY_FILE, RUNS, read_party
+    from evenhand.jobs.federation.files import (
+        CHECKPOINT_SECONDS,
+        IDENTITY,
+        LEASE_SECONDS,
+        PARTY_FILE,
+        RUNS,
+        read_party,
+    )
     from evenhand.runtime.identityfiles import FOLDER
 
     try:
         from evenhand.runtime.nvflare.running import RunningKit
     except ModuleNotFoundError as error:
         raise MissingExtraError("a federation", "nvflare") from error
-    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds)}
+    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds), LEASE_SECONDS: str(lease_seconds)}
     if (kit / FOLDER).is_dir():
         settings[IDENTITY] = str(kit.absolute() / FOLDER)
     if party is not None:

@@ -53,6 +53,11 @@ def report(
             raise InputError(
                 f"the run in {run} has not finished; follow it with --serve, or with: evenhand watch {run}"
             )
+        if not record.measured:
+            raise InputError(
+                f"{run} is the side of {record.side or 'a participant'}, which has no metrics of the model; make the "
+                "page from the server's run folder"
+            )
     path = runs[0] / "report.html" if out is None else out
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists; choose another file with --out, or replace it with --overwrite")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -28,6 +28,8 @@ def watch(
       evenhand watch runs/monday
       evenhand watch runs/monday --every 5 | tee progress.txt
 
+    At each side of a federated run it shows what this side knows: the server counts rounds, a party messages.
+
     In a pipe or file it prints a line for each update. Exits with code 4 if no process is working on the run.
     """
     # Imported here: loading takes a second, and --help should not wait for it.
@@ -42,15 +44,32 @@ def watch(
             for record in _looks(run, every):
                 shown.update(standing(record), refresh=True)
     else:
-        seen = 0
+        seen, messages = 0, 0
         for record in _looks(run, every):
             if len(record.history) > seen:
                 last, seen = record.history.iloc[-1], len(record.history)
-                say(f"round {last['round']:.0f} objective {last['objective']:.6g} violation {last['violation']:.2e}")
+                told = [f"{name} {float(last[name]):{form}}" for name, form in _SHOWN.items() if name in last.index]
+                say(" ".join([f"round {last['round']:.0f}", *told]))
+            elif not seen and record.messages > messages:
+                messages = record.messages
+                say(f"{messages:,} messages sent and received")
     if not record.finished:
-        raise RunError(f"no process works on the run in {run}; resume with: evenhand train JOB --out {run} --resume")
+        raise RunError(f"no process works on the run in {run}; {_advice(record, run)}")
+    if not record.measured:
+        say(f"finished; this is the side of {record.side}, and only the server's side has metrics of the model")
+        return
     console.print(quality_table(record.result, record.parts[-1]))
     say(in_short(record.result, record.constrained))
+
+
+_SHOWN: Final = {"objective": ".6g", "violation": ".2e"}
+
+
+def _advice(record: RunRecord, run: Path) -> str:
+    if not record.side:
+        return f"resume with: evenhand train JOB --out {run} --resume"
+    name = record.name.removesuffix("-server")
+    return f"its submitter can resume it with: evenhand federation submit JOB --kit kits/admin --resume {name}"
 
 
 def _looks(run: Path, every: float) -> Iterator[RunRecord]:

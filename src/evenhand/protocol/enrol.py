@@ -14,25 +14,26 @@ from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTIC
 from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import Terms
+from evenhand.protocol.versions import objection, own_version
 
 Policy: TypeAlias = Callable[[Terms], str | None]
 """A participant's policy: returns None to accept the terms, or the reason to refuse."""
 
 OFFER = Schema(
     "offer",
-    {"terms": TEXT},
+    {"terms": TEXT, "version": TEXT},
     direction=SERVER_TO_PARTICIPANTS,
     reveals=(
         "The terms, to every participant: the job with its constraints and solver, the participants and their "
         "roles. The second offer also has the number of rows, the groups and, for clients, the agreement "
-        "about columns and slices. Nothing else about any participant's rows."
+        "about columns and slices. The version of the server's software. Nothing else about any participant's rows."
     ),
 )
 ACCEPTED = Schema(
     "accepted",
-    {"terms": TEXT},
+    {"terms": TEXT, "version": TEXT},
     direction=PARTICIPANT_TO_SERVER,
-    reveals="That the sender accepts the terms with this digest.",
+    reveals="That the sender accepts the terms with this digest, and the version of its software.",
     coverage=Coverage(noise_covers=True),
 )
 REFUSED = Schema(
@@ -63,20 +64,23 @@ class EnrolServer(Role):
     ----------
     refusals
         Reasons of refusal by participant.
+    versions
+        What each participant that accepts runs.
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"answered": set[str], "refusals": dict[str, str]}
+    state_fields: ClassVar = {"answered": set[str], "refusals": dict[str, str], "versions": dict[str, str]}
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(SERVER, {})
         self.terms = terms
         self.answered: set[str] = set()
         self.refusals: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
 
     def start(self) -> Sends:
-        text = as_bytes(self.terms.to_plain())
-        return [OFFER.message(SERVER, name, terms=text) for name in self.terms.participants]
+        text, version = as_bytes(self.terms.to_plain()), as_bytes(own_version().to_text())
+        return [OFFER.message(SERVER, name, terms=text, version=version) for name in self.terms.participants]
 
     def handle(self, message: Message) -> Sends:
         if message.sender not in self.terms.participants or message.sender in self.answered:
@@ -85,6 +89,10 @@ class EnrolServer(Role):
             self.refusals[message.sender] = message.text("reason")
         elif message.kind != ACCEPTED.kind or message.text("terms") != self.terms.digest:
             raise ProtocolError(f"{message.sender} answers other terms than it was offered; its message is refused")
+        elif reason := objection(version := message.text("version"), own_version().to_text()):
+            self.refusals[message.sender] = reason
+        else:
+            self.versions[message.sender] = version
         self.answered.add(message.sender)
         if len(self.answered) < len(self.terms.participants):
             return ()
@@ -94,7 +102,8 @@ class EnrolServer(Role):
         return [OUTCOME.message(SERVER, name, reason=as_bytes(reason)) for name in self.terms.participants]
 
     def restored(self) -> None:
-        """List refusals in the order of the terms, not in that of the answers."""
+        """List answers in the order of the terms, not in that of their arrival."""
+        self.versions = {name: self.versions[name] for name in self.terms.participants if name in self.versions}
         self.refusals = {name: self.refusals[name] for name in self.terms.participants if name in self.refusals}
 
 
@@ -112,7 +121,7 @@ class EnrolParty(Follower):
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"offered": Any, "outcome": str | None, "refusal": str}
+    state_fields: ClassVar = {"offered": Any, "outcome": str | None, "refusal": str, "servers_version": str}
 
     def __init__(self, name: str, kind: type[Terms], policy: Policy = anything, draft: Terms | None = None) -> None:
         super().__init__(name, {})
@@ -123,17 +132,24 @@ class EnrolParty(Follower):
         self.outcome: str | None = None
         self.refusal = ""
         """Why the participant itself has refused the terms; empty if it has not."""
+        self.servers_version = ""
 
     def handle(self, message: Message) -> Sends:
-        if message.kind == OFFER.kind and self.terms is None:
+        if message.kind == OFFER.kind and self.terms is None and not self.refusal:
+            version = message.text("version")
+            # Terms of another protocol may not be readable.
+            if reason := objection(own_version().to_text(), version):
+                self.refusal = reason
+                return [REFUSED.message(self.name, SERVER, reason=as_bytes(reason))]
             terms = self._kind.from_text(message.text("terms"))
-            self.terms = terms
+            self.terms, self.servers_version = terms, version
             reason = self._objection(terms) or self._policy(terms)
             if reason:
                 self.refusal = reason
                 return [REFUSED.message(self.name, SERVER, reason=as_bytes(reason))]
-            return [ACCEPTED.message(self.name, SERVER, terms=as_bytes(terms.digest))]
-        if message.kind == OUTCOME.kind and self.terms is not None:
+            version = own_version().to_text()
+            return [ACCEPTED.message(self.name, SERVER, terms=as_bytes(terms.digest), version=as_bytes(version))]
+        if message.kind == OUTCOME.kind and (self.terms is not None or self.refusal):
             # A server that goes on all the same does not get around a policy.
             self.outcome, self.done = message.text("reason") or self.refusal, True
             return ()

@@ -104,6 +104,21 @@ class RunRecord:
         return bool(self.result)
 
     @property
+    def side(self) -> str:
+        """Whose side of a federated run the folder holds; empty for a run of one process."""
+        return str(self.description.get("side", ""))
+
+    @property
+    def measured(self) -> bool:
+        """Whether the folder has metrics of the model. A party's side of a federated run has none."""
+        return bool(self.result.get("quality"))
+
+    @property
+    def messages(self) -> int:
+        """Number of messages sent and received so far."""
+        return int(self.traffic["messages"].sum())
+
+    @property
     def constrained(self) -> bool:
         return bool(self.job.get("constraint"))
 

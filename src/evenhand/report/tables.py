@@ -319,10 +319,14 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 def standing(record: RunRecord) -> RenderableType:
     """Return the round, the objective and violation so far, and what each participant has sent."""
-    if record.history.empty:
+    running = "" if record.finished else ", running"
+    if not record.history.empty:
+        head = Text(f"{printable(record.name)}: round {record.history.iloc[-1]['round']:.0f}{running}")
+    elif record.messages:
+        # A party knows no rounds; the server counts them.
+        head = Text(f"{printable(record.name)}: the side of {printable(record.side or 'a participant')}{running}")
+    else:
         return Text(f"{printable(record.name)}: no round has finished yet")
-    last = record.history.iloc[-1]
-    head = Text(f"{printable(record.name)}: round {last['round']:.0f}{'' if record.finished else ', running'}")
     lines = Table(box=None, show_header=False, pad_edge=False)
     for name in ("objective", "violation"):
         if name in record.history:

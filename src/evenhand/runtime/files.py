@@ -108,13 +108,20 @@ def disk_error(path: Path, error: OSError) -> EvenhandError:
 
 
 LOCK: Final = "lock"
+_BUSY: Final = "{folder} is being written by another training ({holder}); wait for it to end, or choose another folder"
 _SECONDS: Final = 0.2
 """How long a training tries: a process that asks whether the folder is held takes the lock for that moment."""
 
 
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Hold the folder, and make it if needed; if another process holds it, raise an error that names the process."""
+def hold(path: Path, busy: str = _BUSY) -> Iterator[None]:
+    """Hold the folder, and make it if needed; if another process holds it, raise an error that names the process.
+
+    Parameters
+    ----------
+    busy
+        What the error says, with `{folder}` and `{holder}`.
+    """
     made = not path.exists()
     make_folder(path, private=True)
     lock = path / LOCK
@@ -122,7 +129,7 @@ def hold(path: Path) -> Iterator[None]:
         os.close(os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
     except OSError as error:
         raise disk_error(lock, error) from error
-    held = _acquire(lock, _SECONDS)
+    held = _acquire(lock, _SECONDS, busy)
     try:
         _warn_of_another_host(lock)
         _sign(lock)
@@ -159,15 +166,12 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _acquire(lock: Path, seconds: float) -> FileLock:
+def _acquire(lock: Path, seconds: float, busy: str = _BUSY) -> FileLock:
     held = FileLock(lock, seconds, PRIVATE_FILE, poll_interval=0.01, fallback_to_soft=False, preserve_lock_file=True)
     try:
         held.acquire()
     except Timeout:
-        raise RunError(
-            f"{lock.parent} is being written by another training ({_describe(_holder(lock))}); wait for it to end, or "
-            "choose another folder"
-        ) from None
+        raise RunError(busy.format(folder=lock.parent, holder=_describe(_holder(lock)))) from None
     except OSError as error:
         warnings.warn(
             f"{lock.parent} cannot be locked ({error}): make sure yourself that only one training writes there",

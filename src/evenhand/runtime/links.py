@@ -370,14 +370,19 @@ class LinkEnd:
             raise LostError(
                 f"message {self.incoming.have} of {self.peer} has not arrived for {now - self._short_since:.3g} "
                 f"seconds, although {self.peer} has sent {self.sent}; somebody between the two drops it, or the "
-                "connection loses it. Check the connection, then resume from the last checkpoint"
+                "connection loses it. Check the connection, then resume from the last checkpoint",
+                [self.peer],
             )
-        silent = now - self._heard
-        if silent > self.settings.patience:
+        if (silent := self.silence(now)) > self.settings.patience:
             raise LostError(
                 f"{self.peer} has not been heard from for {silent:.3g} seconds; check that it runs and can be reached, "
-                "then resume from the last checkpoint"
+                "then resume from the last checkpoint",
+                [self.peer],
             )
+
+    def silence(self, now: float) -> float:
+        """Return the seconds since the peer was last heard from."""
+        return now - self._heard
 
     def start_again(self, now: float, outgoing: State | None) -> None:
         """Continue after a crash, with the saved state of the outgoing side and the acknowledged messages."""

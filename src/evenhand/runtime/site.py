@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from evenhand.errors import EvenhandError, LostError, ProtocolError
+from evenhand.errors import EvenhandError, LostError, ProtocolError, StoppedError
 from evenhand.privacy.key_exchange import KeyParty
 from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CHECKPOINT, SAVED
@@ -26,6 +26,7 @@ from evenhand.runtime.consistent_cut import CheckpointedRole, ConsistentCut
 from evenhand.runtime.endpoint import Endpoint, Veto, no_veto
 from evenhand.runtime.links import LinkSettings, Packet
 from evenhand.runtime.packets import Content, packet_bytes
+from evenhand.runtime.silence import SilenceWatch, TellSilence
 
 Result = TypeVar("Result")
 Program: TypeAlias = Generator[Role, None, Result]
@@ -56,6 +57,8 @@ class Site:
         Maximum seconds without progress while all participants are connected.
     on_report
         Called with each row of history a role reports, with seconds since the start and the bytes so far.
+    on_silence
+        Told which peers fall silent, and which are heard from again.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class Site:
         stopped: Callable[[], bool] = lambda: False,
         most_silence: float = 3600.0,
         on_report: Callable[[Report], None] | None = None,
+        on_silence: TellSilence = lambda peer, seconds: None,
     ) -> None:
         self.name = name
+        self._watch = SilenceWatch(on_silence)
         self._transmit = transmit
         self._stopped = stopped
         self._most_silence = most_silence
@@ -155,6 +160,7 @@ class Site:
         """Send what is due, until the end; the link thread runs this."""
         try:
             while True:
+                self._watch.look(time.monotonic(), self.silences)
                 with self._changing:
                     # At the end, send delayed acknowledgements: peers wait for them.
                     lingering = self._links.linger if self._over else 0.0
@@ -170,6 +176,12 @@ class Site:
             with self._changing:
                 self._failure = error
                 self._news.notify()
+
+    def silences(self) -> dict[str, float]:
+        """Return the seconds since each peer was last heard from, without those that have finished."""
+        now = time.monotonic()
+        with self._changing:
+            return {peer: end.silence(now) for peer, end in self._endpoint.ends.items() if peer not in self._gone}
 
     def _transmit_all(self, due: list[tuple[str, Packet]]) -> None:
         for peer, packet in due:
@@ -356,7 +368,7 @@ class Site:
                 if self._failure is not None:
                     raise self._failure
                 if self._stopped():
-                    raise LostError("the run was stopped from outside")
+                    raise StoppedError("the run was stopped from outside")
                 if time.monotonic() - waited_since > at_most:
                     raise LostError(
                         f"{self.name} has waited for {at_most:.0f} seconds; all participants are connected, but the "

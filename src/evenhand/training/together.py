@@ -26,19 +26,21 @@ To add a split: write its steps, subclass `Training`, and call both drivers from
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from evenhand.errors import ProtocolError, RunError
+from evenhand.errors import ProtocolError, RunError, VersionWarning
 from evenhand.privacy.key_exchange import Attempt, KeyParty, KeyServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy
 from evenhand.protocol.identity import Identity, make_identities
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms
 from evenhand.protocol.transcript import Transcript
+from evenhand.protocol.versions import difference
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.site import Program
 from evenhand.training.run import one_blas_thread
@@ -264,6 +266,7 @@ def enrolled(
     yield role
     if role.outcome:
         raise RunError(f"the terms were refused by {role.outcome}")
+    _warn_of_version(role.servers_version, "the server")
     assert isinstance(role.terms, type(draft))
     if on_terms is not None:
         on_terms(role.terms)
@@ -277,3 +280,10 @@ def offer(terms: Terms) -> Program[None]:
     if role.refusals:
         told = "; ".join(f"{name}: {reason}" for name, reason in role.refusals.items())
         raise RunError(f"the terms were refused by {told}")
+    for name, version in role.versions.items():
+        _warn_of_version(version, name)
+
+
+def _warn_of_version(version: str, whose: str) -> None:
+    if said := difference(version, whose):
+        warnings.warn(said, VersionWarning, stacklevel=2)

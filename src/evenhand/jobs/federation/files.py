@@ -37,6 +37,8 @@ IDENTITY: Final = "EVENHAND_IDENTITY"
 """Environment variable with the folder of a site's identity; at the server, of the server's own."""
 CHECKPOINT_SECONDS: Final = "EVENHAND_CHECKPOINT_SECONDS"
 """Environment variable of the server: minimum seconds between two checkpoints."""
+LEASE_SECONDS: Final = "EVENHAND_LEASE_SECONDS"
+"""Environment variable of the server: seconds after which a job ends that nobody follows."""
 
 
 class FederationSection(Strict):

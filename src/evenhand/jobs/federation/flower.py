@@ -24,10 +24,11 @@ from rich.console import Console
 from evenhand.data.tables.party_tables import SeenTable
 from evenhand.errors import EvenhandError, RunError
 from evenhand.jobs.federation.dispatch import End, party_part, server_part
+from evenhand.jobs.federation.endings import public_error
 from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, SiteEnv, parse_federation_job, run_place, this_site
 from evenhand.jobs.federation.flower_app import AT_ONCE
 from evenhand.jobs.federation.folders import SideFolder, side_folder, wait_until_free
-from evenhand.jobs.federation.notices import announcer, for_submitter, public_error, result_tables
+from evenhand.jobs.federation.notices import announcer, for_submitter, result_tables
 from evenhand.jobs.federation.sites import keep_shares
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER

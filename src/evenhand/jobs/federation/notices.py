@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from rich.table import Table
 
-from evenhand.errors import EvenhandError
 from evenhand.jobs.federation.files import AnyJob, FederationJob
 from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
 from evenhand.protocol.messages import Schema
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Terms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
 from evenhand.solvers.announcing import announced, announced_for_scores
@@ -98,7 +99,15 @@ def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield certificate_table(result["certificate"])
 
 
-def public_error(error: Exception) -> str:
-    """Return what other participants learn about an error: its kind only, because its text may quote a row."""
-    kind = type(error).__name__ if isinstance(error, EvenhandError) else "error"
-    return f"it stopped ({kind}); see the log on its own console"
+def tell(text: str) -> None:
+    """Print a line with the time of day on this participant's console."""
+    print(f"{datetime.now():%H:%M:%S} {printable(text)}", file=sys.stderr, flush=True)
+
+
+def tell_silence(peer: str, seconds: float | None) -> None:
+    """Say that a participant is silent, or is heard from again."""
+    name = "the server" if peer == SERVER else peer
+    if seconds is None:
+        tell(f"{name} is heard from again")
+    else:
+        tell(f"{name} has not been heard from for {seconds:.0f} seconds; the run waits for it")

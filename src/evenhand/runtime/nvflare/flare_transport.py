@@ -7,7 +7,7 @@ job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
@@ -19,6 +19,8 @@ from evenhand.runtime.packets import Content
 
 CHANNEL: Final = "evenhand"
 _TOPIC: Final = "packet"
+_WORD: Final = "word"
+_LARGEST_WORD: Final = 2**16
 _SIMULATED: Final = "simulate_job"
 """Name of every job in FLARE's simulator; its server has one cell for all."""
 
@@ -42,6 +44,7 @@ class FlareTransport:
             raise RunError("NVIDIA FLARE gave this job no cell to send from; see its log")
         # The core cell sends a packet as one message; streams need another answer for each.
         self._cell = cell.core_cell
+        self.peers = list(peers)
         self._address = {peer: f"{peer}.{job_id}" for peer in peers}
         if job_id == _SIMULATED and SERVER in peers:
             self._address[SERVER] = SERVER
@@ -49,7 +52,10 @@ class FlareTransport:
         self._arrived: Callable[[str, Content], None] | None = None
         self.strangers: list[str] = []
         """Origins outside this job that sent something."""
+        self.words: dict[str, bytes] = {}
+        """The last word of each peer about the end of the run, outside of links: it arrives when they are over."""
         self._cell.register_request_cb(channel=CHANNEL, topic=_TOPIC, cb=self._take)
+        self._cell.register_request_cb(channel=CHANNEL, topic=_WORD, cb=self._take_word)
 
     def open(self, arrived: Callable[[str, Content], None]) -> None:
         """Deliver packets from now on; earlier packets are dropped, and will be sent again."""
@@ -59,13 +65,26 @@ class FlareTransport:
         self._arrived = None
 
     def transmit(self, peer: str, content: Content) -> None:
+        self._send(_TOPIC, peer, content)
+
+    def say(self, word: bytes, peers: Iterable[str]) -> None:
+        """Send peers a last word; it may be lost."""
+        for peer in peers:
+            self._send(_WORD, peer, word)
+
+    def _send(self, topic: str, peer: str, content: Content) -> None:
         self._cell.fire_and_forget(
             channel=CHANNEL,
-            topic=_TOPIC,
+            topic=topic,
             targets=self._address[peer],
             message=CellMessage(payload=content),
             optional=True,
         )
+
+    def _take_word(self, request: CellMessage) -> None:
+        peer, content = self._peer.get(str(request.get_header(MessageHeaderKey.ORIGIN))), request.payload
+        if peer is not None and isinstance(content, (bytes, bytearray, memoryview)) and len(content) <= _LARGEST_WORD:
+            self.words[peer] = bytes(content)
 
     def _take(self, request: CellMessage) -> None:
         origin, content = str(request.get_header(MessageHeaderKey.ORIGIN)), request.payload

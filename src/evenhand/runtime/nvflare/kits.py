@@ -29,6 +29,8 @@ ALLOWED: Final = (
     "evenhand.jobs.federation.components.FederationParty",
 )
 """All classes that a job may name."""
+PARTICIPANTS: Final = "participants.json"
+"""File of the admin's kit with the names of all parties."""
 LISTENER: Final = "evenhand"
 """Scheme of the server's address; `drivers/evenhand_listener.py` listens on it."""
 DRIVERS: Final = Path(__file__).parent / "drivers"
@@ -64,6 +66,7 @@ def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path
                 write_identity(out / kit / FOLDER, identities[kit])
             _limit_use(out / kit / "startup", Path(scratch) / name / "state" / "cert.json")
             _close(out / kit, kit)
+        _write(out / "admin" / PARTICIPANTS, {"parties": list(parties)})
         # The holder of this folder can make further participants, so it is in no kit.
         shutil.move(Path(scratch) / name / "state", out / "authority")
         _make_private(out / "authority")

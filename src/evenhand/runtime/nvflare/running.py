@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from evenhand.errors import RunError
+from evenhand.runtime.files import hold
 from evenhand.runtime.nvflare.kits import DRIVERS, check_certificate, settle
+
+_BUSY: Final = "the kit {folder} is in use by {holder}; stop it first. Each kit runs once"
 
 
 class RunningKit:
@@ -31,15 +35,24 @@ class RunningKit:
         if not start.is_file():
             raise RunError(f"{kit} is not the kit of a server or party: it has no startup/sub_start.sh")
         check_certificate(kit)
-        settle(kit)
         self._kit = kit.absolute()
-        # A killed process could not end its jobs.
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(hold(self._kit, _BUSY))
+        try:
+            self._process = self._start(kit, start, settings, log)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _start(self, kit: Path, start: Path, settings: Mapping[str, str], log: Path | None) -> subprocess.Popen[bytes]:
+        settle(kit)
+        # A killed process could not end its jobs. No other process holds the kit.
         end_all(_left_behind(self._kit))
         # The kit calls python3, which must be the interpreter of this environment.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         with contextlib.ExitStack() as stack:
             out = None if log is None else stack.enter_context(log.open("ab"))
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 ["bash", str(start.absolute()), "--once"],
                 cwd=kit,
                 env={**os.environ, **settings, "PATH": path, "NVFLARE_COMM_DRIVER_PATH": str(DRIVERS)},
@@ -49,7 +62,9 @@ class RunningKit:
             )
 
     def wait(self) -> int:
-        return self._process.wait()
+        code = self._process.wait()
+        self._held.close()
+        return code
 
     def stop(self, patience: float = 10.0) -> None:
         """End it and all processes that it has started; jobs have their own sessions and would continue."""
@@ -57,6 +72,7 @@ class RunningKit:
         self._process.wait()
         # Processes that it was just starting, or that its own end left without a parent.
         end_all(_left_behind(self._kit), patience)
+        self._held.close()
 
     def processes(self) -> list[psutil.Process]:
         """Return the kit's own process, then all that it has started: one for each of its jobs."""

@@ -3,95 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple
 
 from nvflare.fuel.flare_api import api_spec
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
 from evenhand.errors import LostError, RunError
 from evenhand.protocol.roles import Report
-from evenhand.runtime.nvflare.kits import ADMIN, ALLOWED
+from evenhand.runtime.nvflare.admin import Admin, job_of, presence
+from evenhand.runtime.nvflare.kits import ALLOWED
 
 OUTCOME: Final = "outcome.json"
 """File that the server leaves for the submitter of the job: its result, or the reason why there is none."""
 PROGRESS: Final = "evenhand-progress"
-"""Command that asks a running job for its last row of history."""
-_REFUSALS: Final = (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.InvalidArgumentError)
+"""Command that asks a running job how far it is; a job that nobody follows ends."""
 _MUST_ANSWER: Final = 30.0
 """Seconds after which a job that is reported as running, but has no process, counts as lost."""
-Answer = TypeVar("Answer")
+_LOOKS_EVERY: Final = 5.0
+"""Seconds between two looks at who is missing while a job waits in the queue."""
 
 
-class Admin:
-    """Client of the server's admin interface, which reconnects if the server restarts.
+class Progress(NamedTuple):
+    """How far a running job is.
 
-    Parameters
+    Attributes
     ----------
-    patience
-        Seconds for which the server may be unreachable.
+    report
+        The last row of its history; empty before the first round.
+    silent
+        Participants that the server has not heard from, and the seconds of their silence.
+    seconds
+        Seconds since the job began.
     """
 
-    def __init__(self, kit: Path, patience: float = 60.0) -> None:
-        self._kit = kit
-        self._patience = patience
-        self._session: Session | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._session is not None:
-            with contextlib.suppress(Exception):
-                self._session.close()
-        self._session = None
-
-    def ask(self, question: Callable[[Session], Answer], patience: float | None = None) -> Answer:
-        end = time.monotonic() + (self._patience if patience is None else patience)
-        while True:
-            try:
-                if self._session is None:
-                    # FLARE's own output is not part of the result.
-                    with contextlib.redirect_stdout(io.StringIO()):
-                        self._session = new_secure_session(ADMIN, str(self._kit.absolute()), timeout=10.0)
-                return question(self._session)
-            except _REFUSALS as error:
-                raise RunError(f"the server refuses: {error}") from error
-            except api_spec.JobNotRunning:
-                raise
-            except Exception as error:
-                # FLARE has many errors for an unreachable server; a new session shows whether it is.
-                self.close()
-                if time.monotonic() > end:
-                    raise LostError(
-                        f"the server of {self._kit} does not answer ({error}); check that it runs and can be reached"
-                    ) from error
-            time.sleep(1.0)
-
-
-def wait_for_parties(admin: Admin, parties: Sequence[str], patience: float) -> None:
-    """Wait until all of them have joined."""
-    if missing := parties_away(admin, parties, patience):
-        raise LostError(f"{', '.join(missing)} did not join within {patience:.0f} seconds")
-
-
-def parties_away(admin: Admin, parties: Sequence[str], patience: float) -> list[str]:
-    """Wait until all of them have joined; return those that have not by the deadline."""
-    end, there = time.monotonic() + patience, set[str]()
-    while missing := [name for name in parties if name not in there]:
-        if time.monotonic() > end:
-            return missing
-        time.sleep(0.5)
-        there = {client.name for client in admin.ask(lambda session: session.get_system_info()).client_info}
-    return []
+    report: Report
+    silent: dict[str, float]
+    seconds: float
 
 
 def submit(
@@ -101,6 +54,7 @@ def submit(
     parties: Sequence[str],
     resume: str = "",
     components: tuple[str, str] = ALLOWED,
+    detach: bool = False,
 ) -> str:
     """Submit a job, and return FLARE's id of it.
 
@@ -108,12 +62,16 @@ def submit(
     ----------
     resume
         Id of the job with the run to resume.
+    detach
+        Whether the job goes on if nobody follows it.
     components
         Classes of server and party; restricted kits run only those of this package.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        folder = write_job(Path(scratch) / name, job, parties, resume, components)
-        return admin.ask(lambda session: session.submit_job(str(folder)))
+        folder = write_job(Path(scratch) / name, job, parties, resume, components, detach)
+        # The same token in each attempt, so that a job whose answer was lost is not submitted twice.
+        token = uuid.uuid4().hex
+        return admin.ask(lambda session: session.submit_job(str(folder), submit_token=token))
 
 
 def write_job(
@@ -122,6 +80,7 @@ def write_job(
     parties: Sequence[str],
     resume: str = "",
     components: tuple[str, str] = ALLOWED,
+    detach: bool = False,
 ) -> Path:
     """Return a job in FLARE's form; it names our classes and contains no code."""
     config = folder / "app" / "config"
@@ -136,7 +95,8 @@ def write_job(
         "deploy_map": {"app": ["server", *parties]},
     }
     at_server, at_party = components
-    server = {"format_version": 2, "workflows": [{"id": "evenhand", "path": at_server, "args": arguments}]}
+    workflow = {"id": "evenhand", "path": at_server, "args": arguments | ({"detach": True} if detach else {})}
+    server = {"format_version": 2, "workflows": [workflow]}
     executor = {"tasks": ["run"], "executor": {"path": at_party, "args": arguments}}
     contents = {
         folder / "meta.json": meta,
@@ -149,42 +109,98 @@ def write_job(
 
 
 def wait_for_end(
-    admin: Admin, job_id: str, on_status: Callable[[str], None], on_report: Callable[[Report], None] | None = None
+    admin: Admin,
+    job_id: str,
+    on_status: Callable[[str], None],
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    patience: float | None = None,
 ) -> str:
-    """Return the job's last status; raise LostError if the job vanished without one when the server restarted."""
-    told, seen = "", time.monotonic()
+    """Return the job's last status; raise LostError if the job vanished without one when the server restarted.
+
+    Parameters
+    ----------
+    patience
+        Seconds that a job may wait in the queue for a party that is missing. It is then aborted, so that it does not
+        run later. None waits for ever.
+    """
+    told, seen, queue = "", time.monotonic(), _Queue(admin, job_id, on_status, patience)
     while True:
-        status = str(admin.ask(lambda session: session.get_job_meta(job_id)).get("status", ""))
-        if status != told:
-            on_status(status)
-            told = status
-        if status.startswith("FINISHED"):
-            return status
-        if status != "RUNNING" or _still_runs(admin, job_id, on_report):
+        job = job_of(admin, job_id)
+        if job.status != told:
+            on_status(job.status)
+            told = job.status
+        if not job.active:
+            return job.status
+        if job.status != "RUNNING":
+            seen = time.monotonic()
+            queue.look(job.parties)
+        elif _still_runs(admin, job_id, on_progress):
             seen = time.monotonic()
         elif time.monotonic() - seen > _MUST_ANSWER:
-            with contextlib.suppress(Exception):
-                admin.ask(lambda session: session.abort_job(job_id), patience=0.0)
+            abort(admin, job_id)
             raise LostError(f"job {job_id} is lost: the server was restarted without it")
         time.sleep(1.0)
 
 
-def _still_runs(admin: Admin, job_id: str, on_report: Callable[[Report], None] | None) -> bool:
-    def ask(session: Session) -> Report:
+class _Queue:
+    """Watch a job in the queue: it waits for a free place, or for a party that is missing."""
+
+    def __init__(self, admin: Admin, job_id: str, on_status: Callable[[str], None], patience: float | None) -> None:
+        self._admin, self._job_id, self._on_status, self._patience = admin, job_id, on_status, patience
+        self._next, self._since, self._told = 0.0, 0.0, ""
+
+    def look(self, parties: Sequence[str]) -> None:
+        """Say who is missing; abort the job when that has lasted too long."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _LOOKS_EVERY
+        missing = {name: one for name, one in presence(self._admin, parties).items() if not one.answers}
+        if not missing:
+            self._since, self._told = 0.0, ""
+            return
+        self._since = self._since or now
+        said = "; ".join(f"{name} {one.words}" for name, one in missing.items())
+        if self._patience is not None and now - self._since > self._patience:
+            abort(self._admin, self._job_id)
+            raise LostError(
+                f"{', '.join(missing)} missing: {said}, for {now - self._since:.0f} seconds; job {self._job_id} was "
+                "aborted and will not run",
+                list(missing),
+            )
+        if said != self._told:
+            self._on_status(f"waiting for {', '.join(missing)}: {said}")
+            self._told = said
+
+
+def abort(admin: Admin, job_id: str) -> None:
+    """Abort a job that waits or runs; nothing happens if it has ended."""
+    with contextlib.suppress(Exception):
+        admin.ask(lambda session: session.abort_job(job_id), patience=0.0)
+
+
+def progress_of(admin: Admin, job_id: str, *, follows: bool = False) -> Progress | None:
+    """Ask a job how far it is; None if it does not run. Who follows a job keeps it alive."""
+
+    def ask(session: Session) -> Progress:
         try:
-            found: Report = session.do_app_command(job_id, PROGRESS, None)
+            found = session.do_app_command(job_id, PROGRESS, {"follows": follows})
         except (api_spec.CommandError, api_spec.InternalError, api_spec.NoReply):
             # Its process exists, and is busy or not yet ready to answer.
-            return {}
-        return found
+            found = {}
+        return Progress(found.get("report", {}), found.get("silent", {}), found.get("seconds", 0.0))
 
     try:
-        report = admin.ask(ask)
+        return admin.ask(ask)
     except api_spec.JobNotRunning:
-        return False
-    if on_report is not None and "round" in report:
-        on_report(report)
-    return True
+        return None
+
+
+def _still_runs(admin: Admin, job_id: str, on_progress: Callable[[Progress], None]) -> bool:
+    found = progress_of(admin, job_id, follows=True)
+    if found is not None:
+        on_progress(found)
+    return found is not None
 
 
 def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
@@ -193,18 +209,19 @@ def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
         place = Path(admin.ask(lambda session: session.download_job_result(job_id, scratch)))
         found = next(iter(place.rglob(OUTCOME)), None)
         if found is None:
-            raise LostError(f"job {job_id} ended without a result; see the logs of the server and of each site")
+            status = job_of(admin, job_id).status
+            if "ABORTED" in status:
+                raise RunError(f"job {job_id} was aborted")
+            raise LostError(
+                f"job {job_id} ended without a result ({status}); see the logs of the server and of each site"
+            )
         content: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     if "error" in content:
-        kind = LostError if content["again"] else RunError
-        raise kind(f"job {job_id} ended: {content['error']}")
+        said = f"job {job_id} ended: {content['error']}"
+        raise LostError(said, content.get("names", [])) if content["again"] else RunError(said)
     return content
 
 
 def parties_of(admin: Admin, job_id: str) -> list[str]:
     """Return the participants of a job, by the server's record of it."""
-    try:
-        meta = admin.ask(lambda session: session.get_job_meta(job_id), patience=0.0)
-    except LostError as error:
-        raise RunError(f"the server does not know run {job_id!r}, or does not answer ({error})") from error
-    return list(meta["mandatory_clients"])
+    return job_of(admin, job_id, patience=0.0).parties
