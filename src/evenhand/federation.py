@@ -8,6 +8,6 @@ with evenhand.federation.connect("kits/admin") as federation:
     print(outcome.run, outcome.result["quality"])
 """
 
-from evenhand.jobs.federation.client import Federation, Outcome, Submission, connect
+from evenhand.jobs.federation.client import Federation, JobOutcome, Submission, connect
 
-__all__ = ["Federation", "Outcome", "Submission", "connect"]
+__all__ = ["Federation", "JobOutcome", "Submission", "connect"]

@@ -95,7 +95,8 @@ def test_people_are_scored_by_the_run_of_a_federation(shops: Shops, tmp_path: Pa
     told = ask(run, tmp_path / "ids.csv", shops.folder / "kits" / "admin")
     alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
     wanted = score_new_parties(alone.folder).scores.loc[asked["id"].iloc[:7]]
-    pd.testing.assert_frame_equal(told, wanted)
+    # Only the run's own folder knows which rows were held out.
+    pd.testing.assert_frame_equal(told, wanted.drop(columns="held_out"))
 
 
 def test_terms_beyond_a_policy_are_refused_and_everybody_is_told(shops: Shops) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,11 @@ class OneCell:
     def get_cell(self) -> OneCell:
         return self
 
-    def register_request_cb(self, channel: str, topic: str, cb: object) -> None:
-        self.cb = cb
+    def __init__(self) -> None:
+        self.calls: dict[str, Callable[[CellMessage], None]] = {}
+
+    def register_request_cb(self, channel: str, topic: str, cb: Callable[[CellMessage], None]) -> None:
+        self.calls[topic] = cb
 
 
 def test_the_origin_of_a_packet_counts_not_what_it_says_of_itself() -> None:
@@ -84,6 +88,9 @@ def test_the_origin_of_a_packet_counts_not_what_it_says_of_itself() -> None:
     transport.open(lambda peer, content: got.append((peer, content)))
     for origin in ("shop.job-1", "shop.job-2", "phone.job-1", "shop", "server", "server.job-1", None):
         headers = {MessageHeaderKey.ORIGIN: origin, "peer_name": "shop", "client_name": "shop"}
-        cell.cb(CellMessage(headers, b"packet"))  # type: ignore[operator]
+        cell.calls["packet"](CellMessage(headers, b"packet"))
+        cell.calls["word"](CellMessage(headers, f"the word of {origin}".encode()))
+        cell.calls["word"](CellMessage(headers, b"x" * 10**6))
     assert [peer for peer, _ in got] == ["shop", "server"]
+    assert transport.words == {"shop": b"the word of shop.job-1", "server": b"the word of server.job-1"}
     assert transport.strangers == ["shop.job-2", "phone.job-1", "shop", "server", "None"]

@@ -11,13 +11,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli import federation_jobs
+from evenhand.cli import federation_jobs, federation_kits
 from evenhand.cli.federation_client import start
 from evenhand.errors import RunError
 from evenhand.printing import printable, remark, say
 
 app = typer.Typer(help="Train between organisations: start-up kits, server, parties, jobs.", no_args_is_help=True)
 for _command in (
+    federation_kits.provision,
+    federation_kits.request,
+    federation_kits.admit,
+    federation_kits.install,
+    federation_kits.renew,
     federation_jobs.submit,
     federation_jobs.status,
     federation_jobs.jobs,
@@ -25,6 +30,8 @@ for _command in (
     federation_jobs.abort,
     federation_jobs.logs,
     federation_jobs.revoke,
+    federation_jobs.metrics,
+    federation_kits.prune,
 ):
     app.command()(_command)
 PartyOption = Annotated[
@@ -32,34 +39,6 @@ PartyOption = Annotated[
 ]
 RunsOption = Annotated[Path | None, typer.Option(help="Folder for run folders; default runs/ beside the party's file.")]
 JobOption = "What to train, and the names and roles of the parties (TOML)."
-
-
-@app.command()
-def provision(
-    federation: Annotated[Path, typer.Argument(help="The participants, and the server's address (TOML).")],
-    out: Annotated[Path, typer.Option(help="Folder for the kits; it must be empty or new.")] = Path("kits"),
-) -> None:
-    """Make start-up kits: certificates and settings for the server, each party and the admin who submits jobs.
-
-    \b
-    federation.toml:
-      [federation]
-      name = "credit"
-      server = "fl.bank.example"      # the host name by which parties reach the server
-      port = 8002
-      parties = ["bank", "shop", "phone"]
-
-    \b
-    Example:
-      evenhand federation provision federation.toml --out kits
-    """
-    from evenhand.jobs.federation.files import read_federation
-    from evenhand.runtime.nvflare.kits import provision as make_kits
-
-    found = read_federation(federation).federation
-    for kit in make_kits(found.name, found.server, found.port, found.parties, out):
-        say(str(kit))
-    remark("send each participant its kit over a trusted channel; keep authority/ private: it can sign new kits")
 
 
 @app.command()
@@ -74,6 +53,9 @@ def serve(
     lease_seconds: Annotated[
         float, typer.Option(min=1.0, help="A job ends when nobody has followed it for so long, unless it is detached.")
     ] = 120.0,
+    store: Annotated[
+        Path | None, typer.Option(help="Folder for submitted jobs and their results; default jobs/ beside the runs.")
+    ] = None,
 ) -> None:
     """Run the server until it is interrupted, at the label holder or at a third party that it trusts with the labels.
 
@@ -84,7 +66,7 @@ def serve(
     Example:
       evenhand federation serve kits/server --party party.toml
     """
-    _run(kit, party, runs, checkpoint_seconds, lease_seconds)
+    _run(kit, party, runs, checkpoint_seconds, lease_seconds, store)
 
 
 @app.command()
@@ -171,9 +153,10 @@ def _run(
     runs: Path | None,
     checkpoint_seconds: float = 10.0,
     lease_seconds: float = 120.0,
+    store: Path | None = None,
 ) -> None:
     """Run a kit's process until it is interrupted or ends by itself."""
-    running = start(kit, party, runs, None, checkpoint_seconds, lease_seconds)
+    running = start(kit, party, runs, None, checkpoint_seconds, lease_seconds, store)
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -67,8 +67,15 @@ def start(
     log: Path | None = None,
     checkpoint_seconds: float = 10.0,
     lease_seconds: float = 120.0,
+    store: Path | None = None,
 ) -> RunningKit:
-    """Start the process of a kit; the party's file is read first, so that a mistake in it starts nothing."""
+    """Start the process of a kit; the party's file is read first, so that a mistake in it starts nothing.
+
+    Parameters
+    ----------
+    store
+        Folder for the jobs of a server; by default `jobs` beside the folder of runs, or in the kit without one.
+    """
     from evenhand.jobs.federation.files import (
         CHECKPOINT_SECONDS,
         IDENTITY,
@@ -91,4 +98,7 @@ def start(
         settings[PARTY_FILE] = str(party.absolute())
     if runs is not None:
         settings[RUNS] = str(runs.absolute())
-    return RunningKit(kit, settings, log)
+    beside = runs if runs is not None else None if party is None else party.parent / "runs"
+    if store is None and beside is not None:
+        store = beside.parent / "jobs"
+    return RunningKit(kit, settings, log, store)

@@ -18,8 +18,9 @@ from evenhand.errors import FELL_SHORT, EvenhandError, InputError
 from evenhand.printing import printable, remark, say
 
 if TYPE_CHECKING:
-    from evenhand.jobs.federation.client import Outcome, Submission
-    from evenhand.runtime.nvflare.submitting import Progress
+    from evenhand.jobs.federation.client import JobOutcome, Submission
+    from evenhand.jobs.federation.monitoring import Metric
+    from evenhand.runtime.nvflare.submitting import JobProgress
 
 JobOption = "What to train, and the names and roles of the parties (TOML)."
 KitOption = Annotated[Path, typer.Option(help="The admin's kit.")]
@@ -68,7 +69,7 @@ def submit(
             say(federation.submit(content, name=job.stem, resume=resume or "", detach=True, on_missing=remark).run)
         return
 
-    def run(screen: _Screen) -> Outcome:
+    def run(screen: _Screen) -> JobOutcome:
         with connect(kit, patience) as federation:
             return run_to_end(
                 federation,
@@ -97,7 +98,7 @@ def attach(run: RunArgument, kit: KitOption, patience: PatienceOption = 60.0, re
 
     _check_new(result)
 
-    def wait(screen: _Screen) -> Outcome:
+    def wait(screen: _Screen) -> JobOutcome:
         with connect(kit, patience) as federation:
             return federation.attach(run).wait(screen.status, screen.progress)
 
@@ -235,6 +236,57 @@ def revoke(
     say(f"{party} is admitted again" if restore else f"{party} is revoked")
 
 
+def metrics(
+    kit: Annotated[Path | None, typer.Option(help="The admin's kit: who is connected, and how far jobs are.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="Folder of runs at this site: messages and bytes.")] = None,
+    certificates: Annotated[
+        list[Path] | None, typer.Option(help="A kit of this site: when its certificates end. Repeatable.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; figures name parties and runs.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free port.")] = 9464,
+    once: Annotated[bool, typer.Option("--once", help="Print the figures and stop.")] = False,
+) -> None:
+    """Serve figures for Prometheus at /metrics: parties, jobs, rounds, bytes, certificates.
+
+    deploy/grafana.json is a dashboard for them. Each site serves its own figures; nothing is pushed anywhere.
+
+    \b
+    Examples:
+      evenhand federation metrics --kit kits/admin
+      evenhand federation metrics --runs runs --certificates kits/shop --port 9465
+    """
+    from contextlib import ExitStack
+
+    from evenhand.jobs.federation.client import connect
+    from evenhand.jobs.federation.monitoring import (
+        as_text,
+        certificate_metrics,
+        federation_metrics,
+        metrics_server,
+        site_metrics,
+    )
+
+    if kit is None and runs is None and not certificates:
+        raise InputError("say what to measure: --kit, --runs or --certificates")
+    with ExitStack() as stack:
+        federation = None if kit is None else stack.enter_context(connect(kit, 5.0))
+
+        def found() -> list[Metric]:
+            return [
+                *(federation_metrics(federation) if federation is not None else ()),
+                *(site_metrics(runs) if runs is not None else ()),
+                *(certificate_metrics(certificates) if certificates else ()),
+            ]
+
+        if once:
+            say(as_text(found()), end="")
+            return
+        server = stack.enter_context(metrics_server(host, port, found))
+        say(f"http://{host}:{server.server_port}/metrics")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
 class _Screen:
     """Show a job's states and rounds: a bar in a terminal, and a line for each in a pipe or file."""
 
@@ -254,7 +306,7 @@ class _Screen:
         self.submission = submission
         self.status(f"job {submission.id}: each side's run folder is called {submission.run}")
 
-    def progress(self, found: Progress) -> None:
+    def progress(self, found: JobProgress) -> None:
         silent = set(found.silent)
         for name in silent - self._silent:
             self.status(f"{name} has not been heard from for {found.silent[name]:.0f} seconds; the run waits for it")
@@ -277,7 +329,7 @@ def _follow(run: Any, result: Path | None, max_rounds: int | None, *, aborts: bo
         signal.signal(number, _interrupted)
     try:
         with screen.bar:
-            outcome: Outcome = run(screen)
+            outcome: JobOutcome = run(screen)
     except KeyboardInterrupt:
         told = screen.submission
         if aborts and told is not None:
@@ -343,7 +395,7 @@ def _write(result: Path | None, screen: _Screen, began: float, told: dict[str, A
     write_bytes(result, json.dumps(content, indent=1).encode())
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: JobOutcome) -> None:
     from evenhand.jobs.federation.notices import result_tables
 
     console, found = Console(markup=False, emoji=False), outcome.result

@@ -12,13 +12,13 @@ from evenhand.jobs.federation.files import AnyJob, parse_federation_job, read_fe
 
 if TYPE_CHECKING:
     from evenhand.runtime.nvflare.admin import JobRecord, Presence
-    from evenhand.runtime.nvflare.submitting import Progress
+    from evenhand.runtime.nvflare.submitting import JobProgress
 
 PATIENCE = 60.0
 """Seconds to wait for a server or a party that is missing."""
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """What a finished job has come to.
 
     Attributes
@@ -77,7 +77,7 @@ class Submission:
         """The job's state, as the server has it."""
         return self._federation.record(self.id).status
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> JobProgress | None:
         """Return how far the job is; None if it does not run. Only `wait` keeps a job alive."""
         from evenhand.runtime.nvflare.submitting import progress_of
 
@@ -86,8 +86,8 @@ class Submission:
     def wait(
         self,
         on_status: Callable[[str], None] = lambda _: None,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-    ) -> Outcome:
+        on_progress: Callable[[JobProgress], None] = lambda _: None,
+    ) -> JobOutcome:
         """Wait for the end, and return the outcome or raise the error of a job that failed.
 
         Parameters
@@ -101,7 +101,7 @@ class Submission:
 
         wait_for_end(self._federation.admin, self.id, on_status, on_progress, self._federation.patience)
         told = outcome(self._federation.admin, self.id)
-        return Outcome(told["run"], told["result"], told["folder"])
+        return JobOutcome(told["run"], told["result"], told["folder"])
 
     def cancel(self) -> None:
         """Abort the job, whether it waits or runs."""
@@ -244,9 +244,9 @@ def run_to_end(
     *,
     resume: str = "",
     retries: int = 0,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[JobProgress], None] = lambda _: None,
     on_submitted: Callable[[Submission], None] = lambda _: None,
-) -> Outcome:
+) -> JobOutcome:
     """Submit a job and wait for its end; resume it when a participant was lost, up to `retries` times.
 
     An interruption aborts the job.

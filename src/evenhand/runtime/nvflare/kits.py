@@ -13,15 +13,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from evenhand.errors import InputError, MissingExtraError, RunError
-from evenhand.protocol.identity import make_identities
+from evenhand.protocol.identity import Identity, make_identities
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.files import make_folder, write_bytes
-from evenhand.runtime.identityfiles import FOLDER, write_identity
+from evenhand.runtime.identityfiles import FOLDER, KNOWN, OWN, read_known, write_identity, write_known
+from evenhand.runtime.nvflare.certificates import (
+    ROOT,
+    ROOT_DAYS,
+    Authority,
+    Request,
+    certificate_in,
+    load,
+    write_certificate,
+)
 
 ADMIN: Final = "admin@evenhand.invalid"
 ALLOWED: Final = (
@@ -35,42 +43,113 @@ LISTENER: Final = "evenhand"
 """Scheme of the server's address; `drivers/evenhand_listener.py` listens on it."""
 DRIVERS: Final = Path(__file__).parent / "drivers"
 """Folder from which FLARE loads our listener."""
-_CERTIFICATES: Final = ("client.crt", "server.crt")
+AUTHORITY: Final = "authority"
+FEDERATION: Final = "federation.json"
+"""File of the authority with name, address and parties of the federation."""
 _NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
 _STREAMS: Final = ("site_log_streamer", "log_receiver")
 
 
-def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path) -> list[Path]:
-    """Make a kit for the server, one for each party and one for the admin, who submits jobs."""
+def provision(
+    name: str, host: str, port: int, parties: Sequence[str], out: Path, requests: Sequence[Request] = ()
+) -> list[Path]:
+    """Make a kit for the server, one for each party and one for the admin, who submits jobs.
+
+    Parameters
+    ----------
+    requests
+        Requests of parties that have made their own keys; their kits hold none.
+    """
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; kits contain keys and are never overwritten: choose another folder")
-    command = shutil.which("nvflare", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
-    if command is None:
-        raise MissingExtraError("provisioning", "nvflare")
+    if strangers := [one.name for one in requests if one.name not in parties]:
+        raise InputError(f"{strangers[0]!r} sends a request, but is not among the parties of the federation")
     with tempfile.TemporaryDirectory() as scratch:
-        project = Path(scratch) / "project.yml"
-        # JSON is YAML.
-        project.write_text(json.dumps(_project(name, host, port, parties)), encoding="utf-8")
-        done = subprocess.run(
-            [command, "provision", "-p", str(project), "-w", scratch], capture_output=True, text=True, check=False
-        )
-        made = Path(scratch) / name / "prod_00"
-        if done.returncode or not made.is_dir():
-            raise RunError(f"nvflare provision failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        made, state = _provisioned(Path(scratch), name, host, port, parties)
         make_folder(out, private=True)
+        # The holder of this folder can make further participants, so it is in no kit.
+        shutil.move(state, out / AUTHORITY)
+        authority = Authority(out / AUTHORITY)
+        authority.forget_keys()
         kits = {"server": host, **{party: party for party in parties}, "admin": ADMIN}
         identities = make_identities([SERVER, *parties])
+        known = {name: one.public for name, one in identities.items()} | {one.name: one.identity for one in requests}
         for kit, folder in kits.items():
             shutil.move(made / folder, out / kit)
             if kit in identities:
-                write_identity(out / kit / FOLDER, identities[kit])
-            _limit_use(out / kit / "startup", Path(scratch) / name / "state" / "cert.json")
+                own = identities[kit]
+                write_identity(out / kit / FOLDER, Identity(kit, own.secret, {kit: own.public}))
+                write_known(out / kit / FOLDER, known)
+            path = certificate_in(out / kit / "startup")
+            write_certificate(path, authority.limited(load(path), server=kit == "server"))
             _close(out / kit, kit)
+        for request in requests:
+            _without_keys(out / request.name, authority, request)
         _write(out / "admin" / PARTICIPANTS, {"parties": list(parties)})
-        # The holder of this folder can make further participants, so it is in no kit.
-        shutil.move(Path(scratch) / name / "state", out / "authority")
-        _make_private(out / "authority")
+        _write(out / AUTHORITY / FEDERATION, {"name": name, "server": host, "port": port, "parties": list(parties)})
+        write_known(out / AUTHORITY, known)
+        _make_private(out / AUTHORITY)
     return [out / kit for kit in kits]
+
+
+def admit(request: Request, kits: Path) -> tuple[Path, dict[str, bytes]]:
+    """Make a kit for a party that has sent a request, in a federation that is running.
+
+    Return the kit, and the public halves of all identities, which the others must add.
+    """
+    authority, out = Authority(kits / AUTHORITY), kits / request.name
+    try:
+        found = json.loads((kits / AUTHORITY / FEDERATION).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{kits / AUTHORITY} has no {FEDERATION}: these kits were made by an older version; make new kits"
+        ) from error
+    if request.name in found["parties"] or out.exists():
+        raise InputError(f"{request.name} has a kit; renew its certificate with evenhand federation renew")
+    with tempfile.TemporaryDirectory() as scratch:
+        # Another authority signs these kits; only their settings are taken.
+        made, _ = _provisioned(Path(scratch), found["name"], found["server"], found["port"], [request.name])
+        shutil.move(made / request.name, out)
+    write_certificate(out / "startup" / ROOT, authority.root)
+    known = read_known(kits / AUTHORITY / KNOWN) | {request.name: request.identity}
+    make_folder(out / FOLDER, private=True)
+    write_known(out / FOLDER, known)
+    _close(out, request.name)
+    _without_keys(out, authority, request)
+    found["parties"].append(request.name)
+    _write(kits / AUTHORITY / FEDERATION, found)
+    write_known(kits / AUTHORITY, known)
+    if (kits / "admin").is_dir():
+        _write(kits / "admin" / PARTICIPANTS, {"parties": found["parties"]})
+    return out, known
+
+
+def _without_keys(kit: Path, authority: Authority, request: Request) -> None:
+    """Certify the key of a request, and remove those that were made here."""
+    path = certificate_in(kit / "startup")
+    made = load(path)
+    begins = made.not_valid_before_utc
+    days = (made.not_valid_after_utc - begins).days
+    write_certificate(path, authority.certified(made, request.public_key, days))
+    path.with_suffix(".key").unlink()
+    (kit / FOLDER / OWN).unlink(missing_ok=True)
+
+
+def _provisioned(scratch: Path, name: str, host: str, port: int, parties: Sequence[str]) -> tuple[Path, Path]:
+    """Run `nvflare provision`; return the folder with the kits, and that of the authority."""
+    command = shutil.which("nvflare", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if command is None:
+        raise MissingExtraError("provisioning", "nvflare")
+    project = scratch / "project.yml"
+    # JSON is YAML.
+    project.write_text(json.dumps(_project(name, host, port, parties)), encoding="utf-8")
+    done = subprocess.run(
+        [command, "provision", "-p", str(project), "-w", str(scratch)], capture_output=True, text=True, check=False
+    )
+    made = scratch / name / "prod_00"
+    if done.returncode or not made.is_dir():
+        raise RunError(f"nvflare provision failed: {(done.stderr or done.stdout).strip()[-500:]}")
+    return made, scratch / name / "state"
 
 
 def _project(name: str, host: str, port: int, parties: Sequence[str]) -> dict[str, Any]:
@@ -87,48 +166,10 @@ def _project(name: str, host: str, port: int, parties: Sequence[str]) -> dict[st
         "builders": [
             {"path": f"{lighter}.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
             {"path": f"{lighter}.static_file.StaticFileBuilder", "args": {"config_folder": "config", "scheme": "tcp"}},
-            {"path": f"{lighter}.cert.CertBuilder"},
+            {"path": f"{lighter}.cert.CertBuilder", "args": {"root_valid_days": ROOT_DAYS}},
             {"path": f"{lighter}.signature.SignatureBuilder"},
         ],
     }
-
-
-def _limit_use(startup: Path, authority: Path) -> None:
-    """Sign a kit's certificate again, with the one use that it is for: a party's certificate is no server's.
-
-    FLARE's client does not compare the server's certificate with the host name. Without this, any participant with a
-    kit could pose as the server to the others. TLS refuses a certificate that is used for anything else.
-    """
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.x509.oid import ExtendedKeyUsageOID as Use
-    except ImportError as error:
-        raise MissingExtraError("provisioning", "nvflare") from error
-    path = _certificate_in(startup)
-    given = x509.load_pem_x509_certificate(path.read_bytes())
-    key: Any = serialization.load_pem_private_key(
-        json.loads(authority.read_text(encoding="utf-8"))["root_pri_key"].encode(), password=None
-    )
-    uses = [Use.CLIENT_AUTH, Use.SERVER_AUTH] if path.name == "server.crt" else [Use.CLIENT_AUTH]
-    limited = (
-        x509.CertificateBuilder(extensions=list(given.extensions))
-        .subject_name(given.subject)
-        .issuer_name(given.issuer)
-        .public_key(given.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(given.not_valid_before_utc)
-        .not_valid_after(given.not_valid_after_utc)
-        .add_extension(x509.ExtendedKeyUsage(uses), critical=True)
-    )
-    write_bytes(path, limited.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), private=True)
-
-
-def _certificate_in(startup: Path) -> Path:
-    path = next((startup / name for name in _CERTIFICATES if (startup / name).is_file()), None)
-    if path is None:
-        raise RunError(f"{startup.parent} is not a kit that evenhand made: it has no certificate in startup/")
-    return path
 
 
 def _close(kit: Path, name: str) -> None:
@@ -156,31 +197,15 @@ def _make_private(folder: Path) -> None:
         path.chmod(0o700 if path.is_dir() or path.suffix == ".sh" else 0o600)
 
 
-def check_certificate(kit: Path) -> None:
-    """Refuse an expired or not yet valid certificate here, because the other side would not explain its refusal."""
-    # FLARE installs it; a machine that only makes kits may have FLARE in another environment.
-    from cryptography import x509
-
-    path = _certificate_in(kit / "startup")
-    try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
-    except ValueError as error:
-        raise RunError(f"{path} is not a valid certificate: {error}") from error
-    now = datetime.now(UTC)
-    if now > found.not_valid_after_utc:
-        raise RunError(f"the certificate of {kit} expired on {found.not_valid_after_utc:%Y-%m-%d}; get a new kit")
-    if now < found.not_valid_before_utc:
-        raise RunError(
-            f"the certificate of {kit} is not valid before {found.not_valid_before_utc:%Y-%m-%d %H:%M} (UTC), but it "
-            f"is {now:%Y-%m-%d %H:%M}; check this machine's clock"
-        )
-
-
-def settle(kit: Path) -> None:
+def settle(kit: Path, store: Path | None = None) -> None:
     """Complete a kit's settings with what is unknown when it is made: absolute paths, and the present defaults.
 
-    The server keeps its jobs in its own kit, because other users can read FLARE's default place. It listens with our
-    own driver.
+    Other users can read FLARE's default place for jobs. The server listens with our own driver.
+
+    Parameters
+    ----------
+    store
+        Folder for the server's jobs; by default the kit. Jobs that an older version kept in the kit are moved there.
     """
     path = kit / "local" / "resources.json"
     if not path.is_file():
@@ -188,9 +213,14 @@ def settle(kit: Path) -> None:
     resources = json.loads(path.read_text(encoding="utf-8"))
     if "snapshot_persistor" not in resources:
         return
-    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.absolute() / "snapshots")
+    place = (store or kit).absolute()
+    make_folder(place, private=True)
+    for name in ("snapshots", "jobs"):
+        if (kit / name).is_dir() and not (place / name).exists():
+            shutil.move(kit / name, place / name)
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(place / "snapshots")
     jobs = next(one for one in resources["components"] if one["id"] == "job_manager")
-    jobs["args"]["uri_root"] = str(kit.absolute() / "jobs")
+    jobs["args"]["uri_root"] = str(place / "jobs")
     _write(path, resources)
     address = kit / "startup" / "fed_server.json"
     settings = json.loads(address.read_text(encoding="utf-8"))

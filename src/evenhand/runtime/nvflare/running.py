@@ -14,7 +14,8 @@ import psutil
 
 from evenhand.errors import RunError
 from evenhand.runtime.files import hold
-from evenhand.runtime.nvflare.kits import DRIVERS, check_certificate, settle
+from evenhand.runtime.nvflare.certificates import check_certificate
+from evenhand.runtime.nvflare.kits import DRIVERS, settle
 
 _BUSY: Final = "the kit {folder} is in use by {holder}; stop it first. Each kit runs once"
 
@@ -28,9 +29,13 @@ class RunningKit:
         Environment variables for it and for the processes of its jobs.
     log
         File for its output; None leaves it on the console.
+    store
+        Folder for the jobs of a server; by default its kit.
     """
 
-    def __init__(self, kit: Path, settings: Mapping[str, str], log: Path | None = None) -> None:
+    def __init__(
+        self, kit: Path, settings: Mapping[str, str], log: Path | None = None, store: Path | None = None
+    ) -> None:
         start = kit / "startup" / "sub_start.sh"
         if not start.is_file():
             raise RunError(f"{kit} is not the kit of a server or party: it has no startup/sub_start.sh")
@@ -39,13 +44,13 @@ class RunningKit:
         self._held = contextlib.ExitStack()
         self._held.enter_context(hold(self._kit, _BUSY))
         try:
+            settle(kit, store)
             self._process = self._start(kit, start, settings, log)
         except BaseException:
             self._held.close()
             raise
 
     def _start(self, kit: Path, start: Path, settings: Mapping[str, str], log: Path | None) -> subprocess.Popen[bytes]:
-        settle(kit)
         # A killed process could not end its jobs. No other process holds the kit.
         end_all(_left_behind(self._kit))
         # The kit calls python3, which must be the interpreter of this environment.

@@ -29,7 +29,7 @@ _LOOKS_EVERY: Final = 5.0
 """Seconds between two looks at who is missing while a job waits in the queue."""
 
 
-class Progress(NamedTuple):
+class JobProgress(NamedTuple):
     """How far a running job is.
 
     Attributes
@@ -112,7 +112,7 @@ def wait_for_end(
     admin: Admin,
     job_id: str,
     on_status: Callable[[str], None],
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[JobProgress], None] = lambda _: None,
     patience: float | None = None,
 ) -> str:
     """Return the job's last status; raise LostError if the job vanished without one when the server restarted.
@@ -179,16 +179,16 @@ def abort(admin: Admin, job_id: str) -> None:
         admin.ask(lambda session: session.abort_job(job_id), patience=0.0)
 
 
-def progress_of(admin: Admin, job_id: str, *, follows: bool = False) -> Progress | None:
+def progress_of(admin: Admin, job_id: str, *, follows: bool = False) -> JobProgress | None:
     """Ask a job how far it is; None if it does not run. Who follows a job keeps it alive."""
 
-    def ask(session: Session) -> Progress:
+    def ask(session: Session) -> JobProgress:
         try:
             found = session.do_app_command(job_id, PROGRESS, {"follows": follows})
         except (api_spec.CommandError, api_spec.InternalError, api_spec.NoReply):
             # Its process exists, and is busy or not yet ready to answer.
             found = {}
-        return Progress(found.get("report", {}), found.get("silent", {}), found.get("seconds", 0.0))
+        return JobProgress(found.get("report", {}), found.get("silent", {}), found.get("seconds", 0.0))
 
     try:
         return admin.ask(ask)
@@ -196,7 +196,7 @@ def progress_of(admin: Admin, job_id: str, *, follows: bool = False) -> Progress
         return None
 
 
-def _still_runs(admin: Admin, job_id: str, on_progress: Callable[[Progress], None]) -> bool:
+def _still_runs(admin: Admin, job_id: str, on_progress: Callable[[JobProgress], None]) -> bool:
     found = progress_of(admin, job_id, follows=True)
     if found is not None:
         on_progress(found)
