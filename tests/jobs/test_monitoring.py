@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 from evenhand.cli.app import app
 from evenhand.errors import InputError, LostError
 from evenhand.jobs.federation.client import Federation
-from evenhand.jobs.federation.monitoring import Metric, as_text, federation_metrics, metrics_server, site_metrics
+from evenhand.jobs.federation.monitoring import (
+    SiteFigure,
+    as_text,
+    federation_metrics,
+    metrics_server,
+    site_metrics,
+)
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 
@@ -63,7 +69,7 @@ class Gone(Known):
         raise LostError("the server does not answer")
 
 
-def figures(metrics: list[Metric]) -> dict[tuple[str, tuple[str, ...]], float]:
+def figures(metrics: list[SiteFigure]) -> dict[tuple[str, tuple[str, ...]], float]:
     return {(one.name, tuple(labels.values())): value for one in metrics for labels, value in one.samples}
 
 

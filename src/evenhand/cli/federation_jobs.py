@@ -19,7 +19,7 @@ from evenhand.printing import printable, remark, say
 
 if TYPE_CHECKING:
     from evenhand.jobs.federation.client import JobOutcome, Submission
-    from evenhand.jobs.federation.monitoring import Metric
+    from evenhand.jobs.federation.monitoring import SiteFigure
     from evenhand.runtime.nvflare.submitting import JobProgress
 
 JobOption = "What to train, and the names and roles of the parties (TOML)."
@@ -271,7 +271,7 @@ def metrics(
     with ExitStack() as stack:
         federation = None if kit is None else stack.enter_context(connect(kit, 5.0))
 
-        def found() -> list[Metric]:
+        def found() -> list[SiteFigure]:
             return [
                 *(federation_metrics(federation) if federation is not None else ()),
                 *(site_metrics(runs) if runs is not None else ()),

@@ -22,7 +22,7 @@ _NEWEST: Final = 20
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class Metric(NamedTuple):
+class SiteFigure(NamedTuple):
     """One figure, with a sample for each set of labels."""
 
     name: str
@@ -38,30 +38,30 @@ class Metric(NamedTuple):
             yield f"{self.name}{{{told}}} {value!r}" if told else f"{self.name} {value!r}"
 
 
-def as_text(metrics: Iterable[Metric]) -> str:
+def as_text(metrics: Iterable[SiteFigure]) -> str:
     """Return figures in Prometheus' text format."""
     return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 
-def federation_metrics(federation: Federation) -> list[Metric]:
+def federation_metrics(federation: Federation) -> list[SiteFigure]:
     """Return who is there and how far jobs are, as the server knows it."""
     try:
         parties, jobs = federation.parties(), federation.jobs()
         running = [(one, federation.attach(one.id).progress()) for one in jobs if one.active]
     except LostError:
-        return [Metric("evenhand_server_up", "gauge", "Whether the server answers.", [({}, 0.0)])]
+        return [SiteFigure("evenhand_server_up", "gauge", "Whether the server answers.", [({}, 0.0)])]
     states = Counter(one.status for one in jobs)
     heard = [({"party": name}, one.heard) for name, one in parties.items() if one.heard is not None]
     return [
-        Metric("evenhand_server_up", "gauge", "Whether the server answers.", [({}, 1.0)]),
-        Metric(
+        SiteFigure("evenhand_server_up", "gauge", "Whether the server answers.", [({}, 1.0)]),
+        SiteFigure(
             "evenhand_party_connected",
             "gauge",
             "Whether a party answers.",
             [({"party": name}, float(one.answers)) for name, one in parties.items()],
         ),
-        Metric("evenhand_party_last_heard_seconds", "gauge", "When the server last heard from a party.", heard),
-        Metric(
+        SiteFigure("evenhand_party_last_heard_seconds", "gauge", "When the server last heard from a party.", heard),
+        SiteFigure(
             "evenhand_jobs",
             "gauge",
             "Jobs that the server has kept, by state.",
@@ -71,15 +71,15 @@ def federation_metrics(federation: Federation) -> list[Metric]:
     ]
 
 
-def _progress_metrics(running: Sequence[tuple[JobRecord, JobProgress]]) -> Iterator[Metric]:
+def _progress_metrics(running: Sequence[tuple[JobRecord, JobProgress]]) -> Iterator[SiteFigure]:
     labels = [{"run": job.id, "name": job.name} for job, _ in running]
     for name, help_, value in _PROGRESS:
         samples = [(one, value(found)) for one, (_, found) in zip(labels, running, strict=True)]
-        yield Metric(name, "gauge", help_, samples)
+        yield SiteFigure(name, "gauge", help_, samples)
     silent = [
         ({"run": job.id, "party": name}, age) for job, found in running for name, age in sorted(found.silent.items())
     ]
-    yield Metric("evenhand_job_silence_seconds", "gauge", "Silence of a participant in a running job.", silent)
+    yield SiteFigure("evenhand_job_silence_seconds", "gauge", "Silence of a participant in a running job.", silent)
 
 
 _PROGRESS: Final[tuple[tuple[str, str, Callable[[JobProgress], float]], ...]] = (
@@ -88,7 +88,7 @@ _PROGRESS: Final[tuple[tuple[str, str, Callable[[JobProgress], float]], ...]] = 
 )
 
 
-def site_metrics(runs: Path) -> list[Metric]:
+def site_metrics(runs: Path) -> list[SiteFigure]:
     """Return what this site has sent and received in its newest runs, from their transcripts."""
     folders = [path for path in runs.iterdir() if is_run(path)] if runs.is_dir() else []
     newest = sorted(folders, key=lambda path: path.stat().st_mtime)[-_NEWEST:]
@@ -107,11 +107,13 @@ def site_metrics(runs: Path) -> list[Metric]:
         finished.append(({"run": path.name}, float(folder.finished)))
     links = ("run", "sender", "receiver")
     return [
-        Metric("evenhand_run_working", "gauge", "Whether a process works on a run of this site.", working),
-        Metric("evenhand_run_finished", "gauge", "Whether a run of this site has finished.", finished),
-        Metric("evenhand_run_rounds", "counter", "Rounds of a run, as far as this site counts them.", rounds),
+        SiteFigure("evenhand_run_working", "gauge", "Whether a process works on a run of this site.", working),
+        SiteFigure("evenhand_run_finished", "gauge", "Whether a run of this site has finished.", finished),
+        SiteFigure("evenhand_run_rounds", "counter", "Rounds of a run, as far as this site counts them.", rounds),
         *(
-            Metric(name, "counter", help_, [(dict(zip(links, key, strict=True)), float(n)) for key, n in found.items()])
+            SiteFigure(
+                name, "counter", help_, [(dict(zip(links, key, strict=True)), float(n)) for key, n in found.items()]
+            )
             for name, help_, found in (
                 ("evenhand_run_messages_total", "Messages of a run that this site has sent or received.", messages),
                 ("evenhand_run_bytes_total", "Bytes of these messages, without framing.", nbytes),
@@ -120,7 +122,7 @@ def site_metrics(runs: Path) -> list[Metric]:
     ]
 
 
-def certificate_metrics(kits: Iterable[Path]) -> list[Metric]:
+def certificate_metrics(kits: Iterable[Path]) -> list[SiteFigure]:
     """Return when the certificates of kits end."""
     from evenhand.runtime.nvflare.certificates import ROOT, certificate_in, load
 
@@ -129,13 +131,13 @@ def certificate_metrics(kits: Iterable[Path]) -> list[Metric]:
         for path in (certificate_in(kit / "startup"), kit / "startup" / ROOT):
             ends = load(path).not_valid_after_utc.timestamp()
             samples.append(({"kit": kit.name, "certificate": path.name}, ends))
-    return [Metric("evenhand_certificate_ends_seconds", "gauge", "When a certificate ends.", samples)]
+    return [SiteFigure("evenhand_certificate_ends_seconds", "gauge", "When a certificate ends.", samples)]
 
 
-def metrics_server(host: str, port: int, found: Callable[[], list[Metric]]) -> ThreadingHTTPServer:
+def metrics_server(host: str, port: int, found: Callable[[], list[SiteFigure]]) -> ThreadingHTTPServer:
     """Return a server of the figures; each request reads them anew."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class FiguresHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path != "/metrics":
                 self._answer(404, "the only page is /metrics\n")
@@ -157,6 +159,6 @@ def metrics_server(host: str, port: int, found: Callable[[], list[Metric]]) -> T
             """Do not log requests."""
 
     try:
-        return ThreadingHTTPServer((host, port), Handler)
+        return ThreadingHTTPServer((host, port), FiguresHandler)
     except OSError as error:
         raise ResourceError(f"{host}:{port} is not available: {error.strerror}; choose another --port") from error
