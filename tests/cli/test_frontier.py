@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.hospitals import HospitalJob
 from support.tables import SmallJob
@@ -44,6 +45,31 @@ def test_each_bound_has_its_run_and_its_point(
     before = (out / "epsilon-0.1" / "run.toml").read_bytes()
     assert frontier(monkeypatch, tmp_path / "job.toml", *bounds, "--out", out) == 0
     assert (out / "epsilon-0.1" / "run.toml").read_bytes() == before
+
+
+def test_of_numbers_the_deviance_and_its_gaps_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SmallJob(tmp_path, rows=300)
+    bank = job.frames["bank"]
+    bank["outcome"] = np.random.default_rng(0).poisson(np.exp((bank["age"] - 48) / 30 + 0.5 * (bank["sex"] == "male")))
+    job.party("bank")["label"] = {"column": "outcome"}
+    constraint = {"kind": "mean-prediction-parity", "epsilon": 0.3}
+    job.content["job"] = {"loss": "poisson", "constraint": constraint, "test_fraction": 0.25, "max_rounds": 6}
+    job.write()
+    bounds = ("--epsilon", 0.4, "--epsilon", 0.2, "--epsilon", 0.1)
+    assert frontier(monkeypatch, tmp_path / "job.toml", *bounds, "--out", tmp_path / "bounds") == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = next(line for line in lines if "rounds" in line)
+    assert heading.split() == ["D²", "MAE", "loss", "pred.", "gap", "loss", "gap", "rounds", "bytes"]
+    cells = next(line for line in lines if line.strip().startswith("ε = 0.1")).split()
+    found = RunRecord.read(tmp_path / "bounds" / "epsilon-0.1").result["quality"]["test"]
+    wanted = [found[name] for name in ("D2", "MAE", "mean_loss", "prediction_gap", "loss_gap")]
+    assert cells[3:8] == [f"{value:.3f}" for value in wanted]
+    page = (tmp_path / "bounds" / "frontier.html").read_text(encoding="utf-8")
+    assert "gap between mean predictions of groups" in page
+    # A gap in the unit of the target is not weighed against a share.
+    assert "has the best balance" not in page
 
 
 def test_of_two_constraints_one_changes_and_the_other_stays(

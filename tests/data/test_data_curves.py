@@ -153,6 +153,27 @@ def test_curves_are_the_default_of_the_subspace_solver_only() -> None:
     assert [one.width_out for one in named.encoders_.values()] == [1, 3]
 
 
+def test_rules_for_columns_that_do_not_exist_are_refused() -> None:
+    frame, labels = money(100), np.arange(100) % 2
+    for rule in ({"numbers": {"incme": "bins"}}, {"missing": {"incme": "refuse"}}, {"monotone": {"incme": "up"}}):
+        with pytest.raises(
+            DataError, match=f"{next(iter(rule))} names 'incme', which is not a column; there are 'income'"
+        ):
+            PartyEncoder(**rule).fit(frame)  # type: ignore[arg-type]
+        with pytest.raises(DataError, match="'incme', which is not a column"):
+            PartyEncoder(**rule).partial_fit(frame)  # type: ignore[arg-type]
+    tables = {"bank": frame[["income"]], "shop": frame[["children"]]}
+    options: dict[str, Any] = {"max_rounds": 1, "tol": 1e9}
+    with pytest.raises(DataError, match="'incme', which is not a column; there are 'income', 'children'"):
+        VerticalClassifier(encoder=PartyEncoder(numbers={"incme": "bins"}), **options).fit(tables, labels)
+    # Each party has the rules for its own columns.
+    both = PartyEncoder(numbers={"income": "standard", "children": "bins"})
+    model = VerticalClassifier(encoder=both, **options).fit(tables, labels)
+    assert model.encoders_["bank"].rules.numbers == {"income": "standard"}
+    assert model.encoders_["shop"].rules.numbers == {"children": "bins"}
+    assert model.encoders_["bank"].width_out == 1
+
+
 def test_an_infinite_value_of_a_curve_is_remarked() -> None:
     frame = pd.DataFrame({"x": [*np.arange(200.0), np.inf]})
     (remark,) = curves(frame)[0].remarks

@@ -27,11 +27,19 @@ KINDS: dict[str, list[str]] = {
     "averaging": ["averaging"],
     "trees": ["trees"],
     "limit": ["limit"],
+    "classes": ["classes"],
+    "classes across rows": ["classes across rows"],
+    "many classes": ["many classes"],
+    "numbers": ["numbers"],
+    "bounds on numbers": ["numbers", *(f"numbers-{bound}" for bound in (0.5, 0.2, 0.1))],
     "many": ["many"],
     "several": PEOPLE,
     "frontier": ["plain", *(f"epsilon-{bound}" for bound in (0.2, 0.1, 0.05, 0.02))],
 }
 """Runs on each page."""
+LIKE_OTHERS = ("many classes", "classes across rows", "numbers")
+"""Pages that add little to what the others show; looked at in the soak."""
+QUICK = [pytest.param(one, marks=[pytest.mark.soak] if one in LIKE_OTHERS else []) for one in KINDS]
 OVERLAPS = """() => {
   for (const one of document.querySelectorAll("details")) one.open = true;
   const found = [];
@@ -83,9 +91,42 @@ def records(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
             job.frames["shop"]["joined"] = pd.date_range("2020-01-01", periods=300).to_numpy()
             job.content["job"] = {"test_fraction": 0.25, **settings}
             found[name] = replace(RunRecord.read(job.run().folder.path), name=name)
+        found |= runs_of_other_targets(folder)
     for bound in (0.2, 0.1, 0.05, 0.02):
         found[f"epsilon-{bound}"] = at_bound(found["fair"], bound)
     found["many"] = with_many_groups(found["fair"])
+    return found
+
+
+def runs_of_other_targets(folder: Path) -> dict[str, RunRecord]:
+    """Return runs of three and of eleven classes, and of counts under several bounds."""
+    found = {}
+    rng = np.random.default_rng(0)
+    for name, labels in (("classes", 3), ("many classes", 11)):
+        job, names = SmallJob(folder / name, rows=500), [f"kind {place} of travel" for place in range(labels)]
+        age = pd.qcut(job.frames["bank"]["age"] + rng.normal(0, 8, 500), labels, labels=names).astype(str)
+        job.frames["bank"]["outcome"] = age
+        job.content["job"] = {
+            "test_fraction": 0.3,
+            "max_rounds": 4,
+            "constraint": {"kind": "demographic-parity", "epsilon": 0.1},
+        }
+        job.party("bank")["label"] = {"column": "outcome", "classes": names}
+        found[name] = replace(RunRecord.read(job.run().folder.path), name=name)
+    hospitals = HospitalJob(folder / "classes across rows")
+    for frame in hospitals.frames.values():
+        frame["outcome"] = rng.choice(["well", "ill", "very ill"], len(frame))
+    hospitals.content["data"]["label"] = {"column": "outcome", "classes": ["well", "ill", "very ill"]}
+    hospitals.content["job"]["constraint"] = {"kind": "equalized-odds", "epsilon": 0.2, "measure": "error"}
+    found["classes across rows"] = RunRecord.read(hospitals.run().folder.path)
+    counts = SmallJob(folder / "numbers", rows=400)
+    bank = counts.frames["bank"]
+    bank["outcome"] = 1000.0 * rng.poisson(np.exp((bank["age"] - 48) / 30 + 0.4 * (bank["sex"] == "male")))
+    counts.party("bank")["label"] = {"column": "outcome"}
+    for name, bound in (("numbers", None), *((f"numbers-{one}", 1000.0 * one) for one in (0.5, 0.2, 0.1))):
+        constraint = {} if bound is None else {"constraint": {"kind": "mean-prediction-parity", "epsilon": bound}}
+        counts.content["job"] = {"loss": "poisson", "test_fraction": 0.25, "max_rounds": 5, **constraint}
+        found[name] = replace(RunRecord.read(counts.run(name).folder.path), name=name)
     return found
 
 
@@ -167,7 +208,7 @@ def each_panel(page: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", QUICK)
 def test_no_text_lies_on_other_text_and_nothing_runs_over_the_edge(kind: str, width: str, opened: Open) -> None:
     page = opened(KINDS[kind], width)
     for _ in each_panel(page):

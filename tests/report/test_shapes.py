@@ -49,6 +49,27 @@ def test_shapes_are_what_the_party_s_model_adds(tmp_path: Path) -> None:
     )
 
 
+def test_curves_have_bands_of_every_party_and_none_of_randomised_labels(tmp_path: Path) -> None:
+    small = SmallJob(tmp_path, rows=300)
+    small.content["job"] = {"solver": "subspace", "test_fraction": 0.0}
+    small.frames["shop"].loc[small.frames["shop"].index[:40], "spent"] = np.nan
+    record = RunRecord.read(small.run().folder.path)
+    for columns in record.shapes.values():
+        for (shape,) in columns.values():
+            assert shape.errors is not None
+            assert len(shape.errors) == len(shape.ends)
+            assert all(error > 0.0 for pair in shape.errors for error in pair)
+    assert record.shapes["shop"]["spent"][0].missing_error is not None
+    page = make_page([record])
+    segments = [len(one.ends) for owner in record.shapes.values() for (one,) in owner.values()]
+    assert page.count('class="band f0"') == sum(segments)
+    assert "the true band is wider" in page
+    small.content["job"]["label_privacy"] = {"epsilon": 3.0}
+    page = make_page([RunRecord.read(small.run("private").folder.path)])
+    assert 'class="band' not in page
+    assert "the true band is wider" not in page
+
+
 def small_encoder(path: Path) -> PartyEncoder:
     return PartyEncoder.from_json((path / "parties" / "bank" / "encoder.json").read_bytes())
 

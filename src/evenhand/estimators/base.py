@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.group_cuts import split_closed
 from evenhand.constraints.kinds import Constraints, Label, as_list
 from evenhand.constraints.thresholds import Threshold, as_threshold, fixed_cut
-from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.encoding import PartyEncoder, column_names
 from evenhand.data.tables.unencoded import UnencodedColumns
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.absent_rows import RowsToScore, rows_to_score
@@ -197,11 +198,15 @@ class VerticalEstimator(NestedParameters):
         seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
         if isinstance(self.encoder, Mapping) and (strange := [name for name in self.encoder if name not in tables]):
             raise InputError(f"encoder names {strange[0]!r}, which is not a party; the parties are {', '.join(tables)}")
+        named: dict[str, list[str]] = {}
+        if isinstance(self.encoder, PartyEncoder) and not self.encoder.is_fitted and self.encoder.rules.named:
+            named = {name: column_names(table) for name, table in tables.items()}
+            self.encoder.rules.require_columns(list(dict.fromkeys(chain(*named.values()))))
         learners = party_learners(self.model, self.models, list(tables)) if job.model == "own" else {}
         rows: dict[str, FrameRows] = {}
         for name, table in tables.items():
             learner = learners.get(name)
-            own = self._encoder(name, job, learner)
+            own = self._encoder(name, job, named.get(name, []), learner)
             if name == holder:
                 rows[name] = HolderRows(name, table, everybody, how, job, own, beside, read, seed)
             else:
@@ -209,8 +214,11 @@ class VerticalEstimator(NestedParameters):
             rows[name].learner = learner
         return rows
 
-    def _encoder(self, party: str, job: Job, learner: PartyLearner | None) -> PartyEncoder:
-        """Return a party's encoder: a fitted one as it is, otherwise a new one with the same parameters."""
+    def _encoder(self, party: str, job: Job, columns: Sequence[str], learner: PartyLearner | None) -> PartyEncoder:
+        """Return a party's encoder: a fitted one as it is, otherwise a new one with the same parameters.
+
+        Of an encoder for all parties, each has the rules for its own columns.
+        """
         given = self.encoder.get(party) if isinstance(self.encoder, Mapping) else self.encoder
         encoding = None if learner is None else learner.encoding
         defaults: dict[str, Any] = {
@@ -227,7 +235,10 @@ class VerticalEstimator(NestedParameters):
             raise InputError(
                 f"encoder is {given!r}; give an evenhand.data.PartyEncoder for all parties, or one by party's name"
             )
-        return given if given.is_fitted else given.unfitted(**defaults)
+        if given.is_fitted:
+            return given
+        rules = given.rules if isinstance(self.encoder, Mapping) else given.rules.of_columns(columns)
+        return given.unfitted(**{**vars(rules), **defaults})
 
     def _start(self, job: Job, rows: Mapping[str, FrameRows]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):

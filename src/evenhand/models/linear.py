@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -39,6 +40,8 @@ class LinearModel:
         self.regulariser = regulariser
         self.intercept = intercept
         self.outputs = outputs
+        self.uncertainty: Callable[[], Array | None] | None = None
+        """Returns the covariance of the slopes; set at the end of a training that can estimate it."""
         self.weights: Array = np.zeros(outputs * (self.columns + intercept))
 
     @property

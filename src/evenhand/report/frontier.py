@@ -22,6 +22,8 @@ LABELS = {
     "DFN": "gap in false-negative rates",
     "equalized_odds": "equalized odds: larger of the gaps in error rates",
     "DP": "demographic parity: gap in selection rates",
+    "prediction_gap": "gap between mean predictions of groups",
+    "loss_gap": "gap between mean losses of groups",
 }
 
 

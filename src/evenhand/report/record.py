@@ -30,6 +30,12 @@ AUDIT: Final = "audit.json"
 """File that `evenhand audit` writes to the run folder."""
 
 
+def target_of(result: Mapping[str, Any]) -> Target:
+    """Return what the model of a run's result predicts."""
+    labels = result.get("labels", {})
+    return "classes" if "classes" in labels else "numbers" if "loss" in labels else "binary"
+
+
 @dataclass(frozen=True, eq=False)
 class RunRecord:
     """One run.
@@ -125,8 +131,7 @@ class RunRecord:
     @property
     def target(self) -> Target:
         """The kind of target; it decides which sections the page has."""
-        labels = self.result.get("labels", {})
-        return "classes" if "classes" in labels else "numbers" if "loss" in labels else "binary"
+        return target_of(self.result)
 
     @property
     def job(self) -> Mapping[str, Any]:
@@ -184,9 +189,18 @@ def _shapes(folder: RunFolder) -> dict[str, dict[str, tuple[Shape, ...]]]:
     found: dict[str, dict[str, tuple[Shape, ...]]] = {}
     for owner, encoder, slopes in _slopes(folder):
         each = [encoder.shapes(own) for own in slopes]
+        known = f"parties/{owner}/bands.json" in folder.files
+        bands = folder.read_party(owner, "bands")["columns"] if known and len(each) == 1 else {}
         if each[0]:
-            found[owner] = {name: tuple(one[name] for one in each) for name in each[0]}
+            found[owner] = {name: tuple(_banded(one[name], bands.get(name)) for one in each) for name in each[0]}
     return found
+
+
+def _banded(shape: Shape, band: Mapping[str, Any] | None) -> Shape:
+    """Return a shape with its standard errors, if they fit."""
+    if band is None or len(band["ends"]) != len(shape.ends):
+        return shape
+    return shape._replace(errors=tuple((low, high) for low, high in band["ends"]), missing_error=band["missing"])
 
 
 def _columns(folder: RunFolder) -> dict[str, dict[str, str]]:

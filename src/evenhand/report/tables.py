@@ -26,9 +26,14 @@ from evenhand.metrics.regression import MEANINGS
 from evenhand.printing import printable
 from evenhand.protocol.roles import Report
 from evenhand.protocol.transcript import Transcript
-from evenhand.report.record import RunRecord
+from evenhand.report.record import RunRecord, Target, target_of
 
-QUALITY = ("accuracy", "DFP", "DFN", "DEO", "HM")
+QUALITY: Final[Mapping[Target, tuple[str, ...]]] = {
+    "binary": ("accuracy", "DFP", "DFN", "DEO", "HM"),
+    "classes": ("accuracy", "DP", "DFN"),
+    "numbers": ("D2", "MAE", "mean_loss", "prediction_gap", "loss_gap"),
+}
+"""Metrics that runs are compared by, for each kind of target."""
 
 
 def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title: str | None = None) -> Table:
@@ -38,19 +43,30 @@ def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title:
     """
     table = bare_table(title)
     table.add_column("", no_wrap=True)
-    for name in (*QUALITY, "rounds", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
+    shown = [name for target in dict.fromkeys(map(target_of, results.values())) for name in QUALITY[target]]
+    columns = list(dict.fromkeys(shown))
+    for name in (*columns, "rounds", "bytes"):
+        table.add_column(SHORT_NAMES.get(name, name), justify="right", no_wrap=True)
     for name, result in results.items():
         price = (str(result["certificate"]["rounds"]), decimal(result["bytes"]))
-        table.add_row(as_text(name), *_cells(result["quality"][rows], 3), *price)
+        table.add_row(as_text(name), *_cells(result["quality"][rows], columns), *price)
         for words, kind in {"  ± s.e.": "standard_errors", "  ≤ 95 %": "bounds"}.items():
             if found := result.get(kind, {}).get(rows):
-                table.add_row(words, *_cells(found, 3), style="dim")
+                table.add_row(words, *_cells(found, columns), style="dim")
     return table
 
 
-def _cells(found: Mapping[str, float | None], digits: int) -> list[str]:
-    return [_cell(found.get(key), digits) for key in QUALITY]
+SHORT_NAMES: Final = {"D2": "D²", "mean_loss": "loss", "prediction_gap": "pred. gap", "loss_gap": "loss gap"}
+"""How a table's heading writes long names of metrics."""
+
+
+def _cells(found: Mapping[str, float | None], columns: Sequence[str]) -> list[str]:
+    return [_number(found.get(name)) for name in columns]
+
+
+def _number(value: float | None) -> str:
+    """Return a rate with three decimals, and a large amount without any."""
+    return "" if value is None else f"{value:.3f}" if abs(value) < 1000.0 else f"{value:,.0f}"
 
 
 def _cell(value: float | None, digits: int = 4) -> str:

@@ -4,7 +4,7 @@ run.toml              the job, versions and the run's id
 metrics.jsonl         one line for each round
 transcript.jsonl      one line for each message
 parties/<name>/       the party's model: weights.safetensors, encoder.json; for trees, trees.txt and splits.txt in
-                      LightGBM's format
+                      LightGBM's format; standard errors of its curves in bands.json
 server/<name>/        between organisations, if weights stay in shares: the server's share of a party's weights
 model/                horizontal runs: the model that all clients share, in the same two files
 checkpoints/          state to resume from, until the run has finished

@@ -14,6 +14,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, InputError
 from evenhand.models.base import Scorer
+from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joined_model
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
@@ -130,6 +131,8 @@ def train_together(
     server: Server = outcomes[SERVER]
     warn_of_results(server)
     ends = together.to_the_end(outcomes)
+    for name in terms.active[:1]:
+        _complete(ends[name].model, server, name)
     finished.recorder.flush()
     return VerticalRun(
         # One process is everybody, so it joins the shares of weights that participants keep apart.
@@ -149,6 +152,13 @@ def train_together(
         unseen_scores=ends[SERVER].unseen,
         cut=server.job.cut if solver_roles.choices_of_cut(terms) else None,
     )
+
+
+def _complete(model: Scorer, server: Server, name: str) -> None:
+    """Let the server estimate the covariance of weights that it has solved for at the label holder's side."""
+    if isinstance(model, LinearModel):
+        own = model.uncertainty
+        model.uncertainty = lambda: server.uncertainty(name) if own is None or (found := own()) is None else found
 
 
 def _outcomes(finished: Finished[Any, Any], terms: VerticalTerms) -> dict[str, Any]:

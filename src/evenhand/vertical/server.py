@@ -216,6 +216,10 @@ class Server(Role):
         """Return further plain values for the run record."""
         return {}
 
+    def uncertainty(self, party: str) -> Array | None:
+        """Return the covariance of a party's weights, if the server knows the columns; None otherwise."""
+        return None
+
     @abstractmethod
     def handle(self, message: Message) -> Sends: ...
 

@@ -18,7 +18,7 @@ from scipy import sparse
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.data.tables.raw import RawColumn
 from evenhand.errors import DataError, InputError
-from evenhand.printing import quoted
+from evenhand.printing import listed, quoted
 
 MissingRule: TypeAlias = Literal["indicator", "refuse"]
 NumbersRule: TypeAlias = Literal["auto", "curves", "standard", "bins"]
@@ -73,6 +73,23 @@ class Rules:
         """Tell whether missing values in this column are an error."""
         rule = self.missing.get(name, "indicator") if isinstance(self.missing, Mapping) else self.missing
         return rule == "refuse"
+
+    @property
+    def named(self) -> dict[str, Mapping[str, str]]:
+        """The rules that are given by the column's name."""
+        rules: dict[str, Any] = {"missing": self.missing, "numbers": self.numbers, "monotone": self.monotone}
+        return {key: rule for key, rule in rules.items() if isinstance(rule, Mapping)}
+
+    def require_columns(self, names: Sequence[str]) -> None:
+        """Refuse rules for columns that do not exist."""
+        for key, rule in self.named.items():
+            if strange := [name for name in rule if name not in names]:
+                raise DataError(f"{key} names {strange[0]!r}, which is not a column; there are {listed(names)}")
+
+    def of_columns(self, names: Sequence[str]) -> Rules:
+        """Return the rules with those of other columns left out."""
+        kept = {key: {name: one for name, one in rule.items() if name in names} for key, rule in self.named.items()}
+        return replace(self, **kept)  # type: ignore[arg-type]
 
     def numbers_of(self, name: str) -> NumbersRule:
         """Return how this column's numbers become features."""
@@ -129,12 +146,16 @@ class Shape(NamedTuple):
         Share of the known training values in each segment; a value at a knot counts half on each side.
     missing
         Contribution of a missing value; None if the training rows had none.
+    errors, missing_error
+        Standard errors of `ends` and `missing`; None if they were not estimated.
     """
 
     values: tuple[float, ...]
     ends: tuple[tuple[float, float], ...]
     shares: tuple[float, ...]
     missing: float | None
+    errors: tuple[tuple[float, float], ...] | None = None
+    missing_error: float | None = None
 
 
 Block: TypeAlias = Array | Integers

@@ -142,6 +142,16 @@ class CurveColumn(EncodedColumn):
         shares = np.diff([0.0, *self.knots[1:-1], 1.0])
         return Shape(self.bounds, tuple(ends), tuple(map(float, shares)), missing)
 
+    def band(self, covariance: Array) -> dict[str, Any]:
+        """Return the standard errors of the shape's values, given the covariance of the features' weights."""
+
+        def error(end: Any) -> float:
+            return float(np.sqrt(max(float(end @ covariance @ end), 0.0)))
+
+        told = [[error(one.low), error(one.high)] for one in self.bins()]
+        missing = told.pop()[0] if self.missing == "seen" else None
+        return {"ends": told, "missing": missing}
+
     def rises(self, numbers: Array) -> list[Array]:
         """Return how much of each segment lies below each number: 0, 1 or in between."""
         ranks = np.interp(numbers, self.values, self.ranks)

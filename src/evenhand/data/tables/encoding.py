@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -135,6 +135,7 @@ class PartyEncoder:
             self._columns, self._summaries = None, None
         else:
             raws = _raw_columns(data)
+            self.rules.require_columns([raw.name for raw in raws])
             self._set_columns([column_kinds.fit_column(raw, self._rules) for raw in raws])
             self._summaries, self._matrix = None, None
         return self
@@ -147,6 +148,7 @@ class PartyEncoder:
         if sparse.issparse(data):
             raise DataError("a sparse matrix is learned whole: use fit")
         raws = _raw_columns(data)
+        self.rules.require_columns([raw.name for raw in raws])
         seen = self._summaries_of([raw.name for raw in raws])
         for raw in raws:
             if self._rules.refuses(raw.name):
@@ -310,13 +312,20 @@ class PartyEncoder:
 
     def shapes(self, weights: Array) -> dict[str, Shape]:
         """Return what each column that is a curve, or bins, adds to the score, given the weights of all features."""
-        found, start = {}, 0
+        return {column.name: column.shape(weights[place]) for column, place in self._curves()}
+
+    def bands(self, covariance: Array) -> dict[str, dict[str, Any]]:
+        """Return the standard errors of the shapes, given the covariance of the weights of all features."""
+        return {column.name: column.band(covariance[place, place]) for column, place in self._curves()}
+
+    def _curves(self) -> Iterator[tuple[CurveColumn, slice]]:
+        """Yield each column that is a curve, or bins, and the places of its features."""
+        start = 0
         for column in self._fitted() if self._matrix is None and not self.as_is else ():
             width = sum(column.widths)
             if isinstance(column, CurveColumn):
-                found[column.name] = column.shape(weights[start : start + width])
+                yield column, slice(start, start + width)
             start += width
-        return found
 
     @property
     def categorical(self) -> tuple[int, ...]:
@@ -485,6 +494,13 @@ class PartyEncoder:
         return self._columns
 
 
+def column_names(data: Any) -> list[str]:
+    """Return the names of a table's columns; those of an array or a sparse matrix are numbered."""
+    if isinstance(data, pd.DataFrame):
+        return [str(name) for name in data.columns]
+    return [f"x{k}" for k in range(data.shape[1])]
+
+
 def as_frame(data: Any) -> pd.DataFrame:
     """Return a DataFrame, or a 2-D array as one."""
     if isinstance(data, pd.DataFrame):
@@ -492,7 +508,7 @@ def as_frame(data: Any) -> pd.DataFrame:
     if isinstance(data, np.ndarray):
         if data.ndim != 2:
             raise DataError(f"an array of {data.ndim} dimensions came; rows and columns make two")
-        frame = pd.DataFrame(data, columns=[f"x{k}" for k in range(data.shape[1])])
+        frame = pd.DataFrame(data, columns=column_names(data))
         return frame.infer_objects() if data.dtype == object else frame
     raise DataError(f"a DataFrame, a 2-D array or a sparse matrix is needed, not {type(data).__name__}")
 

@@ -37,6 +37,7 @@ from evenhand.jobs.tables import absent_rows, not_used, parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.models.base import Scorer
+from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.align import How, held_places
@@ -264,6 +265,11 @@ def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scor
     folder.write_party(name, "encoder", encoder.to_state())
     folder.write_party(name, "reference", reference.to_state())
     folder.write_party(name, "weights", to_state(model))
+    if isinstance(model, LinearModel) and model.uncertainty is not None:
+        spread = model.uncertainty()
+        # A mark of rows that the party lacks is one more weight.
+        if spread is not None and len(spread) == encoder.width_out and (bands := encoder.bands(spread)):
+            folder.write_party(name, "bands", {"columns": bands})
     if isinstance(model, TreesModel):
         folder.write_trees(name, "trees", model.text)
         if model.splits:

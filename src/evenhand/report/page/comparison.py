@@ -7,21 +7,33 @@ from typing import Any, Final
 
 from rich.filesize import decimal
 
+from evenhand.metrics.classes import GAPS_OF_CLASSES
 from evenhand.metrics.gaps import METRICS
+from evenhand.metrics.regression import MEANINGS
 from evenhand.report.frontier import LABELS, best_balance
 from evenhand.report.page.answers import PARTS, part_shown
+from evenhand.report.page.charts import number
 from evenhand.report.page.markup import Markup, definitions, details, section, table, tag
 from evenhand.report.page.plane import PlanePoint, plane_chart
-from evenhand.report.record import RunRecord
+from evenhand.report.record import RunRecord, Target
 from evenhand.report.verdicts import in_short
 
-QUALITY: Final = ("accuracy", "DFP", "DFN", "DP", "DEO")
+QUALITY: Final[Mapping[Target, tuple[str, ...]]] = {
+    "binary": ("accuracy", "DFP", "DFN", "DP", "DEO"),
+    "classes": ("accuracy", "DP", "DFN"),
+    "numbers": ("D2", "MAE", "mean_loss", "prediction_gap", "loss_gap"),
+}
+"""Metrics of the table, for each kind of target."""
+MEANING: Final = {**{name: metric.meaning for name, metric in METRICS.items()}, **MEANINGS}
 
 
 def comparison(records: Sequence[RunRecord], identifier: str) -> Markup:
     """Compare several runs; one without a constraint shows what the constraint costs."""
-    columns = ["run", *QUALITY, "rounds", "bytes"]
-    rows = [[record.name, *(_quality(record, key) for key in QUALITY), *_price(record)] for record in records]
+    targets = dict.fromkeys(record.target for record in records)
+    metrics = list(dict.fromkeys(name for target in targets for name in QUALITY[target]))
+    columns = ["run", *metrics, "rounds", "bytes"]
+    rows = [[record.name, *(_quality(record, key) for key in metrics), *_price(record)] for record in records]
+    meanings = {**MEANING, **(GAPS_OF_CLASSES if list(targets) == ["classes"] else {})}
     said = [
         tag("li", tag("strong", record.name), ": ", in_short(record.result, record.constrained)) for record in records
     ]
@@ -31,7 +43,7 @@ def comparison(records: Sequence[RunRecord], identifier: str) -> Markup:
         tag("ul", *said),
         _plane(records),
         table(columns, rows, caption=f"on {_rows(records)}, ± standard error", numbers=range(1, len(columns))),
-        details("What these mean", definitions({name: METRICS[name].meaning for name in QUALITY})),
+        details("What these mean", definitions({name: meanings[name] for name in metrics})),
     )
 
 
@@ -42,8 +54,10 @@ def _rows(records: Sequence[RunRecord]) -> str:
 
 def _plane(records: Sequence[RunRecord]) -> Markup:
     """Plot accuracy against the gap; runs under different bounds form a frontier."""
+    if len({record.target for record in records}) > 1:
+        return Markup("")
     moved, others = _moved(records)
-    gap = _gap_of(moved)
+    gap, good = _gap_of(moved, records[0].target), "D2" if records[0].target == "numbers" else "accuracy"
     points, asked = {}, {}
     for record in records:
         part = part_shown(record)
@@ -53,19 +67,21 @@ def _plane(records: Sequence[RunRecord]) -> Markup:
         bound = next((one["asked"] for one in _constraints(record) if _same(one, moved)), None)
         if bound is not None:
             asked[record.name] = bound
-        accuracy = ranges.get("accuracy")
+        height = ranges.get(good)
         points[record.name] = PlanePoint(
             quality[gap],
-            100 * quality["accuracy"],
+            100 * quality[good],
             ranges.get(gap),
-            None if accuracy is None else (100 * accuracy[0], 100 * accuracy[1]),
+            None if height is None else (100 * height[0], 100 * height[1]),
         )
     if not points:
         return Markup("")
     names = sorted(asked, key=lambda name: -asked[name]) if len(set(asked.values())) > 2 else []
     places = {name: (point.x, point.y / 100) for name, point in points.items()}
     without = next((place for name, place in places.items() if name not in asked), None)
-    best = best_balance({name: places[name] for name in names}, without)
+    # A gap between mean predictions has a unit, so it cannot be weighed against a share.
+    weighed = [] if good == "D2" else names
+    best = best_balance({name: places[name] for name in weighed}, without)
     words = "What fairness costs, with 95 % intervals"
     if names and others:
         words += f". The bound of {_named(moved)} changes; the job also keeps {others}"
@@ -74,9 +90,9 @@ def _plane(records: Sequence[RunRecord]) -> Markup:
             f". {best} (ringed) has the best balance of accuracy and 1 − gap on these rows"
             f"{'' if without is None else ', among bounds that change the model'}"
         )
-    elif names:
+    elif weighed:
         words += ". No bound changes the model on these rows"
-    axes = {"x_label": LABELS.get(gap, gap), "y_label": "accuracy, %"}
+    axes = {"x_label": LABELS.get(gap, gap), "y_label": "accuracy, %" if good == "accuracy" else "D², %"}
     return plane_chart(words, points, **axes, y_least=2.0, joined_names=names, chosen=best)
 
 
@@ -106,8 +122,12 @@ def _named(one: Mapping[str, Any] | None) -> str:
     return "" if one is None else str(one["constraint"]).replace("-", " ")
 
 
-def _gap_of(one: Mapping[str, Any] | None) -> str:
+def _gap_of(one: Mapping[str, Any] | None, target: Target) -> str:
     """Return the metric that a constraint bounds."""
+    if target == "numbers":
+        return "loss_gap" if one is not None and one["measure"] == "loss" else "prediction_gap"
+    if target == "classes":
+        return "DP" if one is not None and one["measure"] == "positive" else "DFN"
     if one is None or one["measure"] == "loss":
         return "DEO"
     if one["measure"] == "positive":
@@ -121,7 +141,9 @@ def _quality(record: RunRecord, key: str) -> Any:
     if value is None:
         return ("–", "")
     error = record.result.get("standard_errors", {}).get(part, {}).get(key)
-    return (f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}"), value)
+    shown = number(value) if abs(value) >= 1000.0 else f"{value:.3f}"
+    spread = "" if error is None else f" ± {number(error) if abs(value) >= 1000.0 else f'{error:.3f}'}"
+    return (shown + spread, value)
 
 
 def _price(record: RunRecord) -> list[Any]:

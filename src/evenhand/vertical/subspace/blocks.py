@@ -252,6 +252,11 @@ class OwnBlock(PartyBlock):
         return self._looked
 
     @property
+    def columns(self) -> Array:
+        """(columns, rows)"""
+        return self._columns
+
+    @property
     def width(self) -> int:
         return len(self._columns)
 

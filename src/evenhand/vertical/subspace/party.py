@@ -11,9 +11,11 @@ from pydantic import Field
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
+from evenhand.models.base import Scorer
 from evenhand.models.class_preconditioner import ClassPreconditioner
 from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import Preconditioner, make_preconditioner
+from evenhand.models.uncertainty import covariance
 from evenhand.privacy.fixed_point import largest_score
 from evenhand.protocol.job import CheckedOptions
 from evenhand.protocol.messages import Message
@@ -98,7 +100,13 @@ LEAST_TOLD = 0.01
 class SubspaceParty(GradientParty):
     """Computes directions from its own columns, and moves by the server's coefficients."""
 
-    state_fields: ClassVar = {"directions": Array, "steps": list[Array], "best": Array | None}
+    state_fields: ClassVar = {
+        "directions": Array,
+        "steps": list[Array],
+        "best": Array | None,
+        "last_nu": Array,
+        "last_curvature": Array,
+    }
 
     model: LinearModel
 
@@ -131,6 +139,22 @@ class SubspaceParty(GradientParty):
         self.steps: list[Array] = []
         self.most_score = largest_score(len(terms.names)) if terms.only_sums else None
         self.best: Array | None = None
+        self.last_nu = self.last_curvature = np.zeros(0)
+
+    @property
+    def trained(self) -> Scorer:
+        """The model, with the covariance of its weights if the last derivatives are known."""
+        self.model.uncertainty = self._uncertainty
+        return self.model
+
+    def _uncertainty(self) -> Array | None:
+        """Return the covariance of the weights, from the last derivatives; None if they are not of one score."""
+        if self.model.outputs > 1 or len(self.last_nu) != self.terms.n_rows or self.terms.job.label_privacy is not None:
+            return None
+        rows = self.terms.n_rows
+        told = self.last_curvature if len(self.last_curvature) else None
+        curvature = self.loss.curvature_by_derivative(rows * self.last_nu) / rows if told is None else told
+        return covariance(self.model.matrix, self.last_nu, curvature, self.model.regulariser)
 
     def start(self) -> Sends:
         """Send the label holder's columns and, in a warm start, the scores of the starting weights."""
@@ -152,6 +176,7 @@ class SubspaceParty(GradientParty):
         self.round = message.integer("round")
         if message.kind == DERIVATIVE.kind:
             gradient = self.gradient_told(message)
+            self.last_nu, self.last_curvature = message["nu"], message["curvature"]
             if message.integer("last"):
                 return [self.gradient_norm(self._least(gradient))]
             return self._propose(gradient, message)

@@ -21,6 +21,7 @@ from evenhand.constraints.evaluation import Point
 from evenhand.constraints.losses import constant_score
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
+from evenhand.models.uncertainty import covariance
 from evenhand.privacy.fixed_point import LEAST_COLUMN
 from evenhand.programs.combining.reduced import ReducedSolution
 from evenhand.protocol.messages import Message
@@ -359,6 +360,14 @@ class SubspaceServer(Server):
         """Return the relative gain of another round, if the run has stopped by it, and the use of sharper rates."""
         found = {} if np.isnan(self.next_gain) else {"gain of another round": self.next_gain}
         return found if self.problem.factor == 1.0 else {**found, "factor on the temperature": self.problem.factor}
+
+    def uncertainty(self, party: str) -> Array | None:
+        block = self.blocks[self.parties.index(party)]
+        if not isinstance(block, OwnBlock) or self.outputs > 1 or self.job.label_privacy is not None:
+            return None
+        point = self.present()
+        nu = point.derivative(self.multipliers)
+        return covariance(block.columns.T, nu, point.loss_curvature(), self.regulariser)
 
     def _settled(self, point: Point) -> bool:
         """Return whether the constraints hold, the bound is near tol, and the last round has gained little."""
