@@ -67,7 +67,7 @@ def test_standard_errors_are_those_of_rows_that_vary_and_not_of_repeated_ones() 
         measured(alike, scores, multipliers, columns, ridge),
         strict=True,
     ):
-        np.testing.assert_allclose(mine, theirs)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-7, atol=1e-12)
     many = bound(REPEATED, PARITY)
     weighted = bound(PROBLEM, PARITY, TIMES.astype(float))
     value, error = weighted.constraints.reported(PROBLEM.labels, scores)

@@ -49,6 +49,7 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     linear.DIRECTION.kind: {"scores": "contribution"},
     learners.OUTPUTS.kind: {"columns": "contribution"},
     linear.SCORES.kind: {"scores": "contribution"},
+    linear.LEVERAGES.kind: {"leverages": "contribution"},
     PARTIAL_SCORES.kind: {"scores": "contribution"},
     ACROSS_SCORES.kind: {"scores": "contribution"},
     trees.LEAVES.kind: {"leaves": "category"},

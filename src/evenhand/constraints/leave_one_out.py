@@ -8,6 +8,11 @@ derivative of the Lagrangian in the row's score and h_i = x_iᵀMx_i,
     z_i + h_i ν_i / (1 − w_i h_i) + (K x_i)ᵀ a_i (φ_i − φ̄),
 
 where a_i (φ_i − φ̄) is what the row adds to each inequality beyond the mean of its slice.
+
+Where the variables are few combinations of the model's columns, h_i is too small. Participants can then say how far
+each row's score follows its own derivative in all their columns (`models/leverage.py`), at curvature ¼ on every row.
+The sum over participants, divided by the mean curvature w̄, is the row's response h at that mean. A row that has a
+larger curvature of its own holds its score back itself, and is left out with it: what remains is h ν_i / (1 − w̄ h).
 """
 
 from __future__ import annotations
@@ -22,6 +27,8 @@ from evenhand.constraints.slices import Bounds
 
 _MOST_LEVERAGE: Final = 0.9
 """Largest leverage that the first-order estimate is used for."""
+_LEAST_CURVED: Final = 0.3
+"""Least mean curvature, as a share of that of the loss alone."""
 
 
 class Response(NamedTuple):
@@ -40,10 +47,24 @@ class Response(NamedTuple):
         held = np.linalg.pinv(towards @ slopes.T, rcond=1e-10, hermitian=True) @ towards
         return cls(inverse - towards.T @ held, held)
 
-    def left_out(self, columns: Array, nu: Array, bends: Array, surprise: Array) -> Array:
-        """Return each row's change of score if it is left out; `surprise` has a_i (φ_i − φ̄), (n, active rows)."""
-        leverage = np.einsum("ij,ij->i", columns @ self.free, columns)
-        alone = leverage * nu / (1.0 - np.clip(bends * leverage, -np.inf, _MOST_LEVERAGE))
+    def left_out(
+        self, columns: Array, nu: Array, bends: Array, surprise: Array, response: Array | None = None
+    ) -> Array:
+        """Return each row's change of score if it is left out.
+
+        Parameters
+        ----------
+        surprise
+            a_i (φ_i − φ̄), (n, active rows).
+        response
+            h; None computes h_i from the columns.
+        """
+        mean = bends
+        if response is None:
+            response = np.einsum("ij,ij->i", columns @ self.free, columns)
+        else:
+            mean = np.full_like(bends, bends.mean())
+        alone = response * nu / (1.0 - np.clip(mean * response, -np.inf, _MOST_LEVERAGE))
         return alone + np.einsum("ij,ij->i", columns @ self.held.T, surprise)
 
 
@@ -54,10 +75,23 @@ def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
     return np.maximum(growth, 0.0)
 
 
+class Measured(NamedTuple):
+    """Values of inequalities at given scores, their standard errors, and their values at leave-one-out scores."""
+
+    values: Array
+    errors: Array
+    left_out: Array
+
+
 def measured(
-    lagrangian: Lagrangian, scores: Array, multipliers: Array, columns: Array, quadratic: Array
-) -> tuple[Array, Array]:
-    """Return standard errors and optimism of all inequalities, from all labels, groups and scores.
+    lagrangian: Lagrangian,
+    scores: Array,
+    multipliers: Array,
+    columns: Array,
+    quadratic: Array,
+    follows: Array | None = None,
+) -> Measured:
+    """Measure all inequalities on training rows and on left-out ones, from all labels, groups and scores.
 
     Parameters
     ----------
@@ -65,6 +99,9 @@ def measured(
         (n, d): derivative of the scores in the variables that were solved for.
     quadratic
         (d, d): curvature of the regulariser.
+    follows
+        How far each row's score follows its own derivative, in all columns of all participants; None takes the
+        leverage in `columns`.
     """
     rows, labels, point = lagrangian.constraints, lagrangian.labels, lagrangian.at(scores)
     bends = point.curvature(multipliers)
@@ -81,6 +118,10 @@ def measured(
         surprise[:, place] = weight * (value - mean[part])
     curvature = columns.T @ (columns * bends[:, None]) + quadratic
     response = Response.of(curvature, slope.T @ columns)
-    without = scores + response.left_out(columns, point.derivative(multipliers), bends, surprise)
+    alone = None
+    if follows is not None:
+        # The tilt may make rows concave, but hardly all of them together.
+        alone = follows / max(float(bends.mean()), _LEAST_CURVED * float(point.loss_curvature().mean()))
+    without = scores + response.left_out(columns, point.derivative(multipliers), bends, surprise, alone)
     values, errors = rows.reported(labels, scores, lagrangian.loss)
-    return errors, optimism(rows.bounds, values, rows.reported(labels, without, lagrangian.loss)[0])
+    return Measured(values, errors, rows.reported(labels, without, lagrangian.loss)[0])

@@ -1,5 +1,8 @@
 """Bounds that hold for new people: train under tighter bounds, to allow for sampling error.
 
+Without a confidence, a bound on exact rates is trained at ε − optimism: values at scores of models without the row are
+then about ε. The rest of this text is about bounds with a confidence.
+
 A value on the training rows proves nothing about other people. With a confidence, |value| + z·SE + optimism must be
 within the bound: z for all rows of the constraint at once, the standard error of the value, and how much better the
 model looks on its training rows than on left-out rows. So each inequality is trained at
@@ -34,6 +37,14 @@ BAND: Final = 0.03
 """Share of a bound by which an aim is set inside what is needed; it is kept until that is nothing, or twice as much."""
 LEAST: Final = 0.25
 """The tightest aim, in standard errors: what is below is noise."""
+LEAST_SHARE: Final = 0.25
+"""The tightest aim for a gap without a confidence, as a share of the bound: of many gaps some are noise."""
+LEAST_OF_LIMIT: Final = 0.15
+"""The same for a limit, which has one side."""
+FEWEST: Final = 2.0
+"""The same in rows of the smallest slice: counts of rows meet no tighter bound."""
+MOST_BEYOND: Final = 2.0
+"""By how many standard errors, and a row, a value on left-out rows may exceed its bound."""
 
 
 @dataclass(frozen=True)
@@ -67,47 +78,108 @@ class Proof:
 
 
 class Proving:
-    """Choose the bounds to train under where constraints ask for confidence.
+    """Choose the bounds to train under where constraints ask for confidence, or are judged at left-out scores.
+
+    Parameters
+    ----------
+    judged
+        Which inequalities are judged at left-out scores, whether they ask for confidence or not.
+    grain
+        The most that one row of data weighs in each inequality.
 
     Attributes
     ----------
     aim
-        The bounds to train under: the requested ones, tighter for rows with a confidence.
+        The bounds to train under: the requested ones, tighter for rows with a confidence and for judged ones.
     """
 
     state_fields: ClassVar = {"aim_sides": Array}
 
-    def __init__(self, rows: Sequence[Inequality], asked: Bounds) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Inequality],
+        asked: Bounds,
+        judged: Booleans | None = None,
+        grain: Array | float = 0.0,
+    ) -> None:
         self.asked, self.aim = asked, asked
         self.reach: Array = np.array([row.reach for row in rows], dtype=np.float64)
         self.sure = self.reach > 0.0
+        self.judged = np.zeros_like(self.sure) if judged is None else judged
+        self._grain = np.broadcast_to(grain, self.reach.shape)
         self._names = [str(row) for row in rows]
 
     @property
     def asks(self) -> bool:
+        """Whether a constraint asks for confidence."""
         return bool(self.sure.any())
+
+    @property
+    def tightens(self) -> bool:
+        """Whether any bound may be tightened."""
+        return self.asks or bool(self.judged.any())
 
     def update(self, errors: Array, optimism: Array) -> bool:
         """Tighten or relax aims for a model with these standard errors; return whether any has changed."""
         half, centre = _room(self.asked)
+        tight = self.sure | self.judged
         # Rows without a confidence may have no standard error.
-        errors, optimism = (np.where(self.sure, one, 0.0) for one in (errors, optimism))
+        errors, optimism = np.where(self.sure, errors, 0.0), np.where(tight, optimism, 0.0)
         needed = half - self.reach * errors - optimism
-        least = LEAST * errors
-        low, fit, high = (
-            np.minimum(np.maximum(needed - share * BAND * half, room * least), half)
-            for share, room in ((2.0, 0.8), (1.0, 1.0), (0.0, 1.2))
-        )
+        one_sided = ~np.isfinite(self.asked.lower) | ~np.isfinite(self.asked.upper)
+        share = np.where(one_sided, LEAST_OF_LIMIT, LEAST_SHARE)
+        tightest = np.maximum(share * np.abs(half), FEWEST * self._grain)
+        # Optimism changes with the aim, so that an aim is at most halved at a time.
         present = _room(self.aim)[0]
-        moved = self.sure & ((present < low) | (present > high)) & np.isfinite(fit)
+        tightest = np.minimum(np.maximum(tightest, present / 2.0), np.abs(half))
+        least = np.where(self.sure, LEAST * errors, tightest)
+        # Without a confidence an aim is right within a person, above and below.
+        band = np.where(self.sure, BAND * half, np.maximum(BAND * np.abs(half), self._grain))
+        inside = np.where(self.sure, 1.0, 0.0)
+        low, fit, high = (
+            np.minimum(np.maximum(needed - (inside + side) * band, room * least), half)
+            for side, room in ((1.0, 0.8), (0.0, 1.0), (-1.0, 1.2))
+        )
+        moved = tight & ((present < low) | (present > high)) & np.isfinite(fit)
         if not moved.any():
             return False
         room = np.where(moved, fit, present)
-        one_sided = ~np.isfinite(self.asked.lower) | ~np.isfinite(self.asked.upper)
-        upper = np.where(self.sure, np.where(one_sided, room, centre + room), self.asked.upper)
-        lower = np.where(self.sure & ~one_sided, centre - room, self.asked.lower)
+        upper = np.where(tight, np.where(one_sided, room, centre + room), self.asked.upper)
+        lower = np.where(tight & ~one_sided, centre - room, self.asked.lower)
         self.aim = Bounds(lower, np.where(np.isfinite(self.asked.upper), upper, self.asked.upper))
         return True
+
+    def suffices(self, exact: Array, left_out: Array) -> bool:
+        """Return whether values on training rows and on left-out ones are within the requested bounds.
+
+        On left-out rows by a row of the smallest slice, because these values are estimates.
+        """
+        inside = self.asked.excess(exact).max(axis=0) <= NOTHING
+        nearly = self.asked.excess(left_out).max(axis=0) <= self._grain
+        return self.tightens and not self.asks and bool((inside & nearly)[self.judged].all())
+
+    def beyond(self, left_out: Array) -> float:
+        """Return the worst violation of the requested bounds by values on left-out rows, if it is more than a row."""
+        excess = self.asked.excess(left_out).max(axis=0, initial=-np.inf) - self._grain
+        return float(np.max(excess[self.judged], initial=0.0))
+
+    def missed(self, left_out: Array, errors: Array) -> Array:
+        """Return by how much values on left-out rows exceed the requested bounds, beyond what may be chance."""
+        if not self.judged.any():
+            return np.zeros_like(left_out)
+        excess = self.asked.excess(left_out).max(axis=0, initial=-np.inf)
+        clear = self.judged & (excess > self._grain + MOST_BEYOND * np.where(self.judged, errors, 0.0))
+        return np.where(clear, excess, 0.0)
+
+    def told(self, missed: Array) -> str:
+        """Say which inequality exceeds its bound on left-out rows; empty if none does."""
+        if not missed.any():
+            return ""
+        return (
+            f"no model was found that meets the bounds on left-out rows: {self._names[int(np.argmax(missed))]} exceeds "
+            f"its bound by {missed.max():.2g}. There are too few rows for so many columns, or its slices are too "
+            "small; use more rows or fewer columns, or widen the bound"
+        )
 
     def proofs(self, values: Array, errors: Array, optimism: Array) -> list[Proof]:
         """Return what is proven: the worst row for each bound with a confidence."""
@@ -183,12 +255,12 @@ def smallest_gap(counts: Sequence[int], level: float = LEVEL) -> Provable:
     return Provable(*found)
 
 
+NOTHING: Final = 1e-12
+"""Rounding of a rate: what misses by less does not miss."""
 PACE: Final = 0.6
 """Share of the difference by which δ follows it at first."""
 MARGIN: Final = 0.05
 """Share of a bound by which the exact rate shall end inside it, where one person is less than that."""
-NOTHING: Final = 1e-12
-"""Rounding of a rate: what misses by less does not miss."""
 
 
 class ShiftedBounds:

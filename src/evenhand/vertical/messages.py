@@ -158,6 +158,19 @@ SIGNS = Schema(
     ),
 )
 
+LEVERAGES = Schema(
+    "leverages",
+    {"leverages": PER_ROW},
+    direction=PARTY_TO_SERVER,
+    reveals=(
+        "Once, before the first round, where constraints bound exact rates: how unusual each row is in the party's "
+        "columns, a number between 0 and 1. It depends on no label. Rows with equal columns have equal leverages, and "
+        "a row that is alone with a value stands out. The server estimates with it how a row would be scored by a "
+        "model trained without it. Beyond as many directions as the party has columns it tells nothing new."
+    ),
+    coverage=Coverage(summed=True),
+)
+
 COEFFICIENTS = Schema(
     "coefficients",
     {
@@ -194,6 +207,7 @@ GRADIENT_NORM = Schema(
 
 SUBSPACE = Vocabulary(
     SCORES,
+    LEVERAGES,
     OWN_COLUMNS,
     SIGNS,
     DERIVATIVE,

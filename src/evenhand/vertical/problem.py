@@ -21,6 +21,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.models.base import PartyModel, Scorer
 from evenhand.models.learning.base import PartyLearner
+from evenhand.models.leverage import leverages
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.privacy.key_exchange import Session
@@ -29,7 +30,7 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower
 from evenhand.protocol.terms import VerticalTerms, check_name
-from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY
+from evenhand.vertical.messages import GRADIENT_NORM, LEVERAGES, VOCABULARY
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,6 +339,13 @@ class Party(Follower):
                 f"{self.name}: the derivatives of round {self.round} concentrate on {effective:.1f} rows, and an "
                 f"answer would describe its columns in those rows; {self.name} ends the run"
             )
+
+    def leverages(self, model: LinearModel) -> Message:
+        """Return how far each row's score follows its own derivative, in the party's columns."""
+        bound = self.terms.job.loss_function.curvature_bound / self.terms.n_rows
+        found = leverages(model.matrix, bound, model.regulariser)
+        self.effort += float(model.columns) * model.effort
+        return LEVERAGES.message(self.name, SERVER, leverages=found)
 
     def by_output(self, values: Array) -> Array:
         """Return values of all scores, (n,), or (classes, n) with more than two classes."""

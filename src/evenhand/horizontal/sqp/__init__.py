@@ -44,7 +44,9 @@ def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
     counting = _counting(terms, SERVER, program, own.rows, counted)
     # Exponential means are far from a start at zero, and Newton steps towards them are short.
     centres = terms.job.loss in LOG_LINKS and own.start is None
-    return SQPServer(server_part(terms, own, program), options, counted, counting, centres=centres)
+    # What a row loses if it is left out is known for a single score.
+    judged = options.leave_one_out and not terms.job.classes and terms.job.loss_function.classifies
+    return SQPServer(server_part(terms, own, program), options, counted, counting, centres=centres, judged=judged)
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> SQPClient:

@@ -31,6 +31,8 @@ PASSES = 8
 
 MUCH = 1.03
 """Objective, in multiples of that without bounds on rates, above which other cuts are tried."""
+LOOKS = 3
+"""Measurements at left-out rows that bounds without a confidence are tightened by; then they stay."""
 WIDTHS = 5
 """Problems that the search for wider bounds solves; each takes two to four rounds."""
 UNUSED = 0.5
@@ -83,13 +85,16 @@ class MovingBounds:
         Slices in which people are counted; None if no bounds move.
     leaves_out
         Whether clients can compute leave-one-out changes, which need second derivatives.
+    judged
+        Whether bounds on exact rates are tightened by these changes.
 
     Attributes
     ----------
     shifted, proving
         The moved bounds, for exact rates and for new people.
-    optimism
-        How much worse inequalities are at leave-one-out scores, at the last solution that was measured.
+    optimism, drift
+        How much worse inequalities are at leave-one-out scores, and by how much their values differ there, at the last
+        solution that was measured.
     shared_smooth
         Smooth sums over the shared parts, at the last model that was counted.
     search
@@ -103,7 +108,9 @@ class MovingBounds:
         "own_counts": Array,
         "shared_smooth": Array,
         "optimism": Array,
+        "drift": Array,
         "caution": Array,
+        "looks": int,
         "patience": int,
         "measured": bool,
         "proving": Proving,
@@ -115,14 +122,20 @@ class MovingBounds:
     }
 
     def __init__(
-        self, asked: Bounds, counted: CountedParts | None, exact_rates: bool | None, *, leaves_out: bool
+        self,
+        asked: Bounds,
+        counted: CountedParts | None,
+        exact_rates: bool | None,
+        *,
+        leaves_out: bool,
+        judged: bool = False,
     ) -> None:
         self.asked, self.counted = asked, counted
-        self._exact_rates, self._leaves_out = exact_rates, leaves_out
-        self.grain, self.optimism, self.caution = np.zeros((3, asked.n_rows))
+        self._exact_rates, self._leaves_out, self._judged = exact_rates, leaves_out, judged and leaves_out
+        self.grain, self.optimism, self.drift, self.caution = np.zeros((4, asked.n_rows))
         self.own_counts: Array = np.zeros(0)
         self.shared_smooth: Array = np.zeros(0 if counted is None else len(counted.shared.parts))
-        self.patience, self.measured = PASSES, False
+        self.patience, self.measured, self.looks = PASSES, False, 0
         self.seen: Seen | None = None
         self.search: WidthSearch | None = None
         self.free: Array | None = None
@@ -133,7 +146,11 @@ class MovingBounds:
         """Start from the given bounds, with margins for the weight of one person."""
         rates = np.zeros(self.asked.n_rows, dtype=bool) if self.counted is None else self.counted.rates
         self.shifted = ShiftedBounds(self.asked, rates, self.grain, self._exact_rates)
-        self.proving = Proving([] if self.counted is None else self.counted.rows, self.asked)
+        if self.counted is None:
+            self.proving = Proving((), self.asked)
+            return
+        left_out = self.shifted.exact & np.isfinite(self.asked.upper) & self._judged
+        self.proving = Proving(self.counted.rows, self.asked, left_out, self.grain)
 
     @property
     def bounds(self) -> Bounds:
@@ -179,8 +196,11 @@ class MovingBounds:
         assert self.counted is not None
         without = self.counted.of_sums(self.own_counts, own, shared)
         self.optimism, self.measured = optimism(self.asked, exact, without), True
-        # Use the largest value so far: it changes in steps, and aims that follow it might not converge.
-        self.caution = np.maximum(self.caution, self.optimism)
+        self.drift = without - exact
+        # It changes in steps, and aims that follow it might not converge. A proof takes the largest value so far.
+        mean = np.where(self.looks > 0, (self.caution + self.optimism) / 2.0, self.optimism)
+        self.caution = np.where(self.proving.sure, np.maximum(self.caution, self.optimism), mean)
+        self.looks += 1
 
     # -- solutions
 
@@ -188,14 +208,14 @@ class MovingBounds:
         """Evaluate a solution under the current bounds, and move the bounds if that helps."""
         if self._searches:
             return self._widen(solution, net, residual)
-        if self.proving.asks and self.proving.update(solution.errors, self.caution):
+        if self._aims and self.proving.update(solution.errors, self.caution):
             self.shifted.take(self.proving.aim)
             # Solutions under other aims cannot be compared.
             self.seen, self.patience = None, PASSES
         elif self._right(solution, net, residual):
             if self._unmeasured:
                 return Verdict.UNKNOWN
-            if self.measured:
+            if self.measured and self.proving.asks:
                 # The proof holds for this model only.
                 self.seen = None
             return self._last(Verdict.RIGHT)
@@ -231,14 +251,26 @@ class MovingBounds:
         self.search.take(self.shifted.excess(solution.exact), residual.objective, self.shifted.width(solution.rows))
         if self.search.open:
             return Verdict.MOVED
-        return Verdict.RIGHT if self.seen.excess == 0.0 else Verdict.LAST
+        return Verdict.RIGHT if self.holds(self.seen) else Verdict.LAST
 
     def _table(self, net: Array) -> Array:
         return self.asked.table(self.asked.of_net(net))
 
     @property
     def _unmeasured(self) -> bool:
-        return self.proving.asks and self._leaves_out and not self.measured
+        return self._aims and self._leaves_out and not self.measured
+
+    @property
+    def _aims(self) -> bool:
+        """Whether bounds may still be tightened."""
+        return self.proving.asks or (self.proving.tightens and self.looks < LOOKS)
+
+    def holds(self, seen: Seen) -> bool:
+        """Return whether a solution is within the bounds to train under, or within the requested ones on both rows."""
+        left_out = seen.exact + self.drift
+        if self.proving.missed(left_out, seen.errors).any():
+            return False
+        return seen.excess == 0.0 or self.proving.suffices(seen.exact, left_out)
 
     def _right(self, solution: Evaluation, net: Array, residual: Residual) -> bool:
         if not self.shifted.exact.any():
@@ -263,14 +295,16 @@ class MovingBounds:
         """Return whether no model has exact rates within their bounds, or all such models have lost much."""
         if self.seen is None or self.proving.asks or not self.shifted.exact.any():
             return False
-        return self.seen.excess > 0.0 or self.seen.residual.objective > MUCH * self.least
+        # Tightened bounds may be out of reach where the requested ones hold.
+        missed = self.shifted.shortfall(self.seen.exact) if self.proving.tightens else self.seen.excess
+        return missed > 0.0 or self.seen.residual.objective > MUCH * self.least
 
     # -- results
 
-    def shortfall(self, exact: Array, row_names: tuple[str, ...]) -> str:
+    def shortfall(self, exact: Array, errors: Array, row_names: tuple[str, ...]) -> str:
         missed = self.shifted.shortfall(exact)
         if missed == 0.0:
-            return ""
+            return self.proving.told(self.proving.missed(exact + self.drift, errors))
         beyond = np.where(self.shifted.exact, self.asked.excess(exact).max(axis=0), -np.inf)
         return (
             "no model was found with exact rates on the training rows within their bounds: "

@@ -37,6 +37,10 @@ class SQP(ResidualOptions):
         Whether exact rates on the training rows meet the bounds of the measures ``"error"`` and ``"positive"``. None:
         if the lower and upper bounds differ, because counts cannot be equal to the last digit. False: only the smooth
         rates meet them, and the exact rates may be far beyond.
+    leave_one_out
+        Whether bounds on exact rates are tightened by what rows lose if they are left out, so that they hold for new
+        people. It takes an exchange whenever the bounds have settled, and second derivatives (see `curvature`). False
+        bounds the rates of the training rows.
     objective
         ``"rows"``: the mean loss over all clients' rows. ``"clients"``: the mean over clients of each client's mean
         loss (proximal AL Eq. 32). ``"other-class"``: the same over the class that Neyman-Pearson leaves without a bound
@@ -48,6 +52,7 @@ class SQP(ResidualOptions):
     exact_limit: Count = 1000
     penalty: Positive = 1.0
     exact_rates: bool | None = None
+    leave_one_out: bool = True
     objective: ObjectiveWeights = "rows"
 
     @property

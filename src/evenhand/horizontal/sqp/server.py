@@ -21,7 +21,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.proving import Proof
-from evenhand.constraints.slices import Bounds
+from evenhand.constraints.slices import Bounds, stated
 from evenhand.errors import DataError, DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.client import symmetric, upper_triangle
@@ -53,6 +53,8 @@ class SQPServer(ProgramServer):
     centres
         Whether the run starts from the intercept that predicts the mean target, with a log link. The gradient at zero
         tells the mean, and one more round gives the derivatives there.
+    judged
+        Whether bounds on exact rates are judged on left-out rows.
     """
 
     vocabulary = VOCABULARY
@@ -79,6 +81,7 @@ class SQPServer(ProgramServer):
         counting: CountedRows | None = None,
         *,
         centres: bool = False,
+        judged: bool = False,
     ) -> None:
         size = len(own.start)
         self.exact = options.is_exact(size)
@@ -89,7 +92,7 @@ class SQPServer(ProgramServer):
         self.options = options
         self.centres = centres
         self.counted, self.counting = counted, counting
-        self.moving = MovingBounds(self.bounds, counted, options.exact_rates, leaves_out=self.exact)
+        self.moving = MovingBounds(self.bounds, counted, options.exact_rates, leaves_out=self.exact, judged=judged)
         self._remodel()
         self.trials: Array = np.tile(own.start, (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
@@ -122,10 +125,19 @@ class SQPServer(ProgramServer):
         return self.trials[0] if self.evaluation is None else self.evaluation.weights
 
     def shortfall(self) -> str:
-        return "" if self._last is None else self.moving.shortfall(self._last.exact, self.row_names)
+        last = self._last
+        return "" if last is None else self.moving.shortfall(last.exact, last.errors, self.row_names)
 
     def proofs(self) -> list[Proof]:
         return [] if self._last is None else self.moving.proofs(self._last.exact, self._last.errors)
+
+    def record(self) -> dict[str, Any]:
+        """Return each inequality's value on training rows and on left-out ones, and what was asked."""
+        if self._last is None or not self.row_names:
+            return {}
+        values = self.moving.shifted.meant(self._last.exact, self._last.rows)
+        left_out = values + self.moving.drift if self.moving.proving.tightens else None
+        return {"constraints": stated(self.row_names, self.bounds, values, left_out)}
 
     def sizes_of(self, client: str) -> dict[str, int]:
         parts = 0 if self.counted is None else len(self.counted.own[client].parts)
@@ -425,8 +437,10 @@ class SQPServer(ProgramServer):
             return self._begin_cuts()
         self.status, self.done, seen = status, True, self.moving.seen
         if seen is not None:
-            if seen.excess == 0.0 and self.unmet() is None:
+            if self.moving.holds(seen) and self.unmet() is None:
                 self.status = SolveStatus.CONVERGED
+            elif self.status is SolveStatus.CONVERGED:
+                self.status = SolveStatus.LIMIT
             self.net, self.residual = seen.net, seen.residual
             if self.evaluation is None or not np.array_equal(seen.weights, self.evaluation.weights):
                 # The history ends with the returned model.

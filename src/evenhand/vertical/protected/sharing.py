@@ -42,7 +42,7 @@ from evenhand.privacy.pairwise import Words
 from evenhand.protocol.messages import Message, Vocabulary
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, SCORES
+from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, LEVERAGES, SCORES
 from evenhand.vertical.problem import Party, PartyData, own_model
 from evenhand.vertical.protected.messages import SHARED_DIRECTION, WEIGHT_SHARE
 from evenhand.vertical.protected.trail import START
@@ -133,7 +133,7 @@ class SharedParty(Party):
         model = own_model(terms, name, PartyData(grid.on_grid(own.matrix), own.weights))
         assert isinstance(model, LinearModel)
         super().__init__(terms, name, model)
-        self.vocabulary = Vocabulary(SCORES, SHARED_DIRECTION, WEIGHT_SHARE, *level)
+        self.vocabulary = Vocabulary(SCORES, LEVERAGES, SHARED_DIRECTION, WEIGHT_SHARE, *level)
         self.grid, self.columns = grid, model.columns
         if not self.columns:
             raise DataError(
@@ -161,10 +161,11 @@ class SharedParty(Party):
         return inverse_by_bands(self.terms, self.model.matrix, bands).reshape(-1, self.columns)
 
     def start(self) -> Sends:
+        sends = [self.leverages(self.model)] if self.terms.job.settings(Subspace).leaves_out(self.terms) else []
         if not self.terms.warm:
-            return ()
+            return sends
         body = {"scores": self.model.scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
-        return [SCORES.message(self.name, SERVER, round=0, sequence=1, **body)]
+        return [*sends, SCORES.message(self.name, SERVER, round=0, sequence=1, **body)]
 
     def handle(self, message: Message) -> Sends:
         if message.kind == WEIGHT_SHARE.kind and len(self.final) and not self.done:

@@ -59,6 +59,9 @@ class Subspace(CheckedOptions):
     own_columns
         Whether all columns of the label holder enter the server's tiny problem, if they and the rows are few. This
         saves rounds and costs one message. Set it to False if the server runs elsewhere and may not see the columns.
+    leave_one_out
+        Whether bounds on exact rates are tightened by what rows lose if they are left out, so that they hold for new
+        people. Parties then send leverages once, a number a row. False bounds the rates of the training rows.
     monotone
         Whether parties may have columns in which scores may only rise, or only fall. Needs protection ``"none"``, and
         lets the server read columns whose weights go to their bound (docs/curves.md). Estimators and job files set it
@@ -69,7 +72,15 @@ class Subspace(CheckedOptions):
     exact_rates: bool | None = None
     bands: Literal[1, 2] | None = None
     own_columns: bool = True
+    leave_one_out: bool = True
     monotone: bool = False
+
+    def leaves_out(self, terms: VerticalTerms) -> bool:
+        """Return whether bounds are tightened: where rates of two classes are bounded, and by more than zero."""
+        job = terms.job
+        known = job.label_privacy is None and not job.classes and job.loss_function.classifies
+        rates = any(row.measure.is_rate and row.lower < row.upper for row in terms.inequalities)
+        return self.leave_one_out and self.exact_rates is not False and known and rates
 
     def bands_asked(self, terms: VerticalTerms) -> int:
         if self.monotone:
@@ -125,7 +136,7 @@ class SubspaceParty(GradientParty):
         basis = columns if self.whole else self.bands + self.history
         self.sizes = {**self.sizes, "basis": basis, "lines": outputs * self.bands, "slopes": outputs * basis}
         self.sizes["classes"] = len(REACHES)
-        self.tells_reach = options.monotone
+        self.tells_reach, self.leaves_out = options.monotone, options.leaves_out(terms)
         # Bounds on signs are for a single output.
         self.signs = np.zeros(columns, dtype=np.int64) if own.signs is None else own.signs
         if self.signs.any():
@@ -157,8 +168,10 @@ class SubspaceParty(GradientParty):
         return covariance(self.model.matrix, self.last_nu, curvature, self.model.regulariser)
 
     def start(self) -> Sends:
-        """Send the label holder's columns and, in a warm start, the scores of the starting weights."""
+        """Send the label holder's columns, leverages, and in a warm start the scores of the starting weights."""
         sends = self._own_columns() if self.holds_labels else []
+        if self.leaves_out:
+            sends.append(self.leverages(self.model))
         if self.terms.warm:
             body = {"scores": self.own_scores().ravel(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
             sends.append(SCORES.message(self.name, SERVER, round=0, sequence=1, **body))

@@ -20,6 +20,7 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.evaluation import Point
 from evenhand.constraints.losses import constant_score
 from evenhand.constraints.proving import Proof
+from evenhand.constraints.slices import stated
 from evenhand.errors import ProtocolError
 from evenhand.models.uncertainty import covariance
 from evenhand.privacy.fixed_point import LEAST_COLUMN
@@ -33,6 +34,7 @@ from evenhand.vertical.messages import (
     DIRECTION,
     GO_BACK,
     GRADIENT_NORM,
+    LEVERAGES,
     OWN_COLUMNS,
     REACH,
     SCORES,
@@ -76,6 +78,8 @@ class SubspaceServer(Server):
     state_fields: ClassVar = {
         "awaited": set[str],
         "columns_awaited": bool,
+        "leverages_awaited": set[str],
+        "follows": Array,
         "signs_awaited": bool,
         "own_signs": Integers,
         "scores": Array,
@@ -94,7 +98,8 @@ class SubspaceServer(Server):
         super().__init__(terms, own)
         options = terms.job.settings(Subspace)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
-        self.problem = RateSchedule(self.lagrangian, options.exact_rates)
+        leaves_out = options.leaves_out(terms)
+        self.problem = RateSchedule(self.lagrangian, options.exact_rates, judged=leaves_out)
         self.outputs = outputs(terms)
         self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol, self.outputs)
         basis = self.bands + self.history
@@ -105,6 +110,9 @@ class SubspaceServer(Server):
         # Parties with an outstanding first message. In a warm start all parties send scores.
         self.awaited = set(self.parties) if terms.warm else set()
         self.columns_awaited = options.own_columns
+        self.leverages_awaited = set(self.parties) if leaves_out else set()
+        # How far each row's score follows its own derivative; the intercept's part does not differ between rows.
+        self.follows: Array = np.full(terms.n_rows if leaves_out else 0, self.job.fit_intercept / max(terms.n_rows, 1))
         self.signs_awaited = options.own_columns and options.monotone
         self.own_signs: Integers = np.zeros(0, dtype=np.int64)
         self.scores: Array = np.zeros((self.outputs, terms.n_rows) if self.job.classes else terms.n_rows)
@@ -140,6 +148,10 @@ class SubspaceServer(Server):
         if message.kind == OWN_COLUMNS.kind and self.columns_awaited and message.sender == self.terms.active[0]:
             self._take_columns(place, message)
             self.columns_awaited = False
+            return self._begin()
+        if message.kind == LEVERAGES.kind and message.sender in self.leverages_awaited:
+            self.leverages_awaited.remove(message.sender)
+            self.follows = self.follows + np.maximum(message["leverages"], 0.0)
             return self._begin()
         if message.kind == SIGNS.kind and self.signs_awaited and message.sender == self.terms.active[0]:
             self.own_signs, self.signs_awaited = message["signs"], False
@@ -199,7 +211,7 @@ class SubspaceServer(Server):
 
         Not in a warm start: there the intercept alone could meet a constraint only by spoiling the rest.
         """
-        if self.awaited or self.columns_awaited or self.signs_awaited:
+        if self.awaited or self.columns_awaited or self.leverages_awaited or self.signs_awaited:
             return ()
         for block in self.blocks:
             if isinstance(block, OwnBlock) and self._bounded:
@@ -227,6 +239,7 @@ class SubspaceServer(Server):
         if self.best is not None and self._seen_better():
             self.scores, self.multipliers = self.best.scores, self.best.multipliers
             self.squared_norms, self.problem.place = self.best.squared_norms, (self.best.shift, self.best.factor)
+            self.problem.drift = self.best.drift
             owns = [block for block in self.blocks if isinstance(block, OwnBlock)]
             for block, weights in zip(owns, self.best.own_weights, strict=True):
                 block.weights = weights
@@ -271,6 +284,7 @@ class SubspaceServer(Server):
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         objective, misses = self.objective(point), self.problem.shifted.excess(point.exact) > 0.0
+        misses |= bool(self.problem.missed(point).any())
         settled, solution, before = self._settled(point), None, self.problem.place
         if settled and self.problem.unsearched:
             solution = self._solve(objective)
@@ -287,7 +301,9 @@ class SubspaceServer(Server):
         self.progress.objective = objective
         # Until a step is taken, reports describe the model after the round before.
         self.round -= 1
-        if hopeless and self._seen_better():
+        if hopeless and settled and self.problem.suffices(point):
+            converged = True
+        elif hopeless and self._seen_better():
             return self._close()
         self._report(point)
         if converged or hopeless:
@@ -312,7 +328,8 @@ class SubspaceServer(Server):
         if self.best is None or self._rank() < self.best.rank:
             norms, place = self.squared_norms.copy(), self.problem.place
             own = [block.weights for block in self.blocks if isinstance(block, OwnBlock)]
-            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, *place, np.array(own))
+            drift = self.problem.drift
+            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, *place, drift, np.array(own))
             return True
         return False
 
@@ -322,7 +339,7 @@ class SubspaceServer(Server):
 
     def _rank(self) -> tuple[float, float]:
         point = self.present()
-        return self.problem.shifted.excess(point.exact), self.objective(point)
+        return self.problem.excess(point), self.objective(point)
 
     def present(self) -> Point:
         """Return the present scores in the round's problem; at the end, at the requested temperatures."""
@@ -340,7 +357,7 @@ class SubspaceServer(Server):
     def shortfall(self) -> str:
         missed = self.problem.shifted.shortfall(self.present().exact)
         if missed == 0.0:
-            return ""
+            return self.problem.proving.told(self.problem.missed(self.present()))
         values = self.lagrangian.constraints.bounds.excess(self.problem.values(self.present())).max(axis=0)
         row = self.lagrangian.constraints.names[int(np.argmax(np.where(self.problem.shifted.exact, values, -np.inf)))]
         return (
@@ -357,9 +374,18 @@ class SubspaceServer(Server):
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the relative gain of another round, if the run has stopped by it, and the use of sharper rates."""
-        found = {} if np.isnan(self.next_gain) else {"gain of another round": self.next_gain}
-        return found if self.problem.factor == 1.0 else {**found, "factor on the temperature": self.problem.factor}
+        """Return the relative gain of another round, if the run has stopped by it, and the use of sharper rates.
+
+        With constraints, also what each inequality is on training rows and on left-out ones, and what was asked.
+        """
+        found: dict[str, Any] = {} if np.isnan(self.next_gain) else {"gain of another round": self.next_gain}
+        if self.problem.factor != 1.0:
+            found["factor on the temperature"] = self.problem.factor
+        rows, values = self.lagrangian.constraints, self.problem.values(self.present())
+        if len(rows):
+            left_out = values + self.problem.drift if self.problem.proving.tightens else None
+            found["constraints"] = stated(rows.names, rows.bounds, values, left_out)
+        return found
 
     def uncertainty(self, party: str) -> Array | None:
         block = self.blocks[self.parties.index(party)]
@@ -397,6 +423,7 @@ class SubspaceServer(Server):
             squared_norm=float(self.squared_norms.sum()),
             decrement=self.decrement,
             objective=objective,
+            follows=self.follows if len(self.follows) else None,
         )
         self.effort += self.tiny.effort
         return solution

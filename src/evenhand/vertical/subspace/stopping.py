@@ -85,6 +85,8 @@ class BestSeen:
         Excess of its exact rates over their bounds, and its objective. They rank models in this order.
     shift, factor
         δ of `ShiftedBounds` and the factor on the temperature with which it was found.
+    drift
+        By how much its constraints' values differ on left-out rows.
     own_weights
         Weights of the label holder, where all its columns are in the tiny problem.
     """
@@ -96,6 +98,7 @@ class BestSeen:
     squared_norms: Array
     shift: Array
     factor: float
+    drift: Array
     own_weights: Array
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.evaluation import Lagrangian, Point
-from evenhand.constraints.leave_one_out import measured
+from evenhand.constraints.leave_one_out import Measured, measured, optimism
 from evenhand.constraints.proving import Proving, ShiftedBounds
 from evenhand.constraints.slices import Bounds
 from evenhand.constraints.widening import UNBOUNDED
@@ -50,8 +50,8 @@ Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
 """Solves the tiny problem under the constraints of a Lagrangian, from these coefficients (None: from zero)."""
 Cuts = Callable[[ReducedSolution, ShiftedBounds], list[CutModel]]
 """Returns models near a solution that meet the bounds on exact rates."""
-Measure = Callable[[ReducedSolution], tuple[Array, Array]]
-"""Returns standard errors and optimism of the constraints at a solution."""
+Measure = Callable[[ReducedSolution], Measured]
+"""Measures the constraints at a solution, on training rows and on left-out ones."""
 
 
 class RateSchedule:
@@ -63,11 +63,14 @@ class RateSchedule:
         Lagrangian with the requested constraints.
     exact_rates
         See `ShiftedBounds`.
+    judged
+        Whether bounds on exact rates are judged on left-out rows.
 
     Attributes
     ----------
-    errors, optimism
-        Standard errors and optimism of the constraints at the last solution, where some have a confidence level.
+    errors, optimism, drift
+        Standard errors and optimism of the constraints at the last solution, and by how much their values on left-out
+        rows differ from those on training rows. Zero where no bound is tightened.
     factor
         Factor on the temperature of rates after the first rounds; a search may lower it.
     searches, steps
@@ -79,18 +82,20 @@ class RateSchedule:
         "proving": Proving,
         "errors": Array,
         "optimism": Array,
+        "drift": Array,
         "factor": float,
         "searches": int,
         "steps": int,
     }
 
-    def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
+    def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None, *, judged: bool = False) -> None:
         self.wanted = wanted
         rows = wanted.constraints
         self._rates: Booleans = np.array([row.measure.is_rate for row in rows.rows], dtype=bool)
         self.shifted = ShiftedBounds(rows.bounds, self._rates, rows.grain, exact_rates)
-        self.proving = Proving(rows.rows, rows.bounds)
-        self.errors, self.optimism = np.zeros((2, len(rows)))
+        left_out = self.shifted.exact & np.isfinite(rows.bounds.upper) & judged
+        self.proving = Proving(rows.rows, rows.bounds, left_out, rows.grain)
+        self.errors, self.optimism, self.drift = np.zeros((3, len(rows)))
         self.factor, self.searches, self.steps = 1.0, SEARCHES, STEPS_OF_A_FIT
         self._made: tuple[float, Array, Lagrangian] | None = None
 
@@ -167,20 +172,29 @@ class RateSchedule:
         # Proofs about new people hold for the solution that they were measured at.
         if self._may_gain(best) and not self.proving.asks:
             best = self._searched(best, solve, measure, cuts, least_gain)
+        if not self.proving.asks:
+            self._aim(best, measure)
         return best
 
     def _may_gain(self, best: ReducedSolution) -> bool:
-        """Return whether to search for a better model: once in any case, and again while a rate could be nearer."""
+        """Return whether to search for a better model: once in any case, and again while a rate could be nearer.
+
+        Where bounds are judged on left-out rows, only if a bound is missed or hardly used: a model that is found among
+        many by its training rates has worse ones on new rows.
+        """
         exact = best.point.exact
         bounded = bool(best.multipliers[:, self.shifted.exact].any())
-        unsure = self.searches == SEARCHES or self.shifted.excess(exact) > 0.0
+        tightens = self.proving.tightens
+        missed = self.shifted.shortfall(exact) if tightens else self.shifted.excess(exact)
+        unsure = (self.searches == SEARCHES and not tightens) or missed > 0.0
         return bounded and self.searches > 0 and (unsure or self.shifted.loose(exact, best.multipliers))
 
     def _followed(self, found: ReducedSolution, solve: Solve, measure: Measure) -> ReducedSolution:
         """Let δ follow the exact rates, and return the best solution with its δ."""
         best, shift = found, self.shifted.shift
-        for _ in range(PASSES - 1):
-            aimed = self._aim(found, measure)
+        for number in range(PASSES - 1):
+            # Aims that moved with every pass might not settle. A proof must fit the last one.
+            aimed = (number == 0 or self.proving.asks) and self._aim(found, measure)
             if not aimed and self.shifted.right(found.point.exact, found.multipliers):
                 break
             self.shifted.follow(found.point.exact, found.point.values)
@@ -246,10 +260,11 @@ class RateSchedule:
         self.shifted.shift, self.factor = place
 
     def _aim(self, found: ReducedSolution, measure: Measure) -> bool:
-        """Move the bounds of constraints with a confidence level, if they do not fit this solution."""
-        if not self.proving.asks:
+        """Move the bounds of constraints with a confidence level or judged ones, if they do not fit this solution."""
+        if not self.proving.tightens:
             return False
-        self.errors, self.optimism = measure(found)
+        values, self.errors, left_out = measure(found)
+        self.drift, self.optimism = left_out - values, optimism(self.wanted.constraints.bounds, values, left_out)
         if not self.proving.update(self.errors, self.optimism):
             return False
         self.shifted.take(self.proving.aim)
@@ -258,6 +273,24 @@ class RateSchedule:
     def _rank(self, found: ReducedSolution) -> tuple[float, float]:
         # No excess of a rate is above one.
         return self.shifted.excess(found.point.exact) + self._is_narrow(found), found.objective
+
+    def suffices(self, point: Point) -> bool:
+        """Return whether rates are within the requested bounds, on training rows and on left-out ones."""
+        return self.proving.suffices(point.exact, point.exact + self.drift)
+
+    def excess(self, point: Point) -> float:
+        """Return by how much exact rates exceed their bounds; on left-out rows, if they hold on training rows.
+
+        No excess is above one, so that a model whose training rates hold comes before all others.
+        """
+        if self.proving.asks or not self.proving.tightens:
+            return self.shifted.excess(point.exact)
+        missed = self.shifted.shortfall(point.exact)
+        return 1.0 + missed if missed > 0.0 else self.proving.beyond(point.exact + self.drift)
+
+    def missed(self, point: Point) -> Array:
+        """Return by how much each inequality clearly exceeds its requested bound on left-out rows."""
+        return self.proving.missed(point.exact + self.drift, self.errors)
 
     def values(self, point: Point) -> Array:
         """Return the constraints' values, exact or smooth as each bound asks, at the requested temperatures."""
@@ -339,6 +372,7 @@ class TinyProblem:
         squared_norm: float,
         decrement: float,
         objective: float,
+        follows: Array | None = None,
     ) -> ReducedSolution:
         """Solve a round's problem.
 
@@ -354,6 +388,8 @@ class TinyProblem:
             Of all parties' weights.
         decrement
             What parties' own quadratic models promise.
+        follows
+            See `measured`.
         """
         scores, self.effort = present().scores, 0.0
         self._rows, self._most = scores.shape[-1], sum(block.most for block in blocks) + self._intercept
@@ -390,9 +426,10 @@ class TinyProblem:
             multipliers, root = solution.multipliers, solution.root
             return solution
 
-        def measure(found: ReducedSolution) -> tuple[Array, Array]:
+        def measure(found: ReducedSolution) -> Measured:
             self.effort += cost
-            return measured(self._lagrangian, found.point.scores, found.multipliers, np.array(known).T, norms.gram)
+            own = np.array(known).T
+            return measured(self._lagrangian, found.point.scores, found.multipliers, own, norms.gram, follows)
 
         far = decrement > FAR * self._tol * objective
 
