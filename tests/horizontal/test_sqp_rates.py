@@ -143,6 +143,7 @@ def test_a_feasible_cut_is_returned_where_no_moved_bounds_lead_to_a_feasible_mod
     assert np.logaddexp(0.0, -labels * scores).mean() < constant - 0.01
 
 
+@pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")
 def test_a_run_that_looks_for_cuts_goes_on_from_any_message(tmp_path: Path) -> None:
     case = Case("sqp", "global")
     job = case.job(constraints=(EqualOpportunity(0.005, "error"),), max_rounds=100)

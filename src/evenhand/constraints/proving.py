@@ -93,7 +93,7 @@ class Proving:
         The bounds to train under: the requested ones, tighter for rows with a confidence and for judged ones.
     """
 
-    state_fields: ClassVar = {"aim_sides": Array}
+    state_fields: ClassVar = {"aim_sides": Array, "_grain": Array}
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Proving:
         self.reach: Array = np.array([row.reach for row in rows], dtype=np.float64)
         self.sure = self.reach > 0.0
         self.judged = np.zeros_like(self.sure) if judged is None else judged
-        self._grain = np.broadcast_to(grain, self.reach.shape)
+        self._grain: Array = np.zeros_like(self.reach) + grain
         self._names = [str(row) for row in rows]
 
     @property
