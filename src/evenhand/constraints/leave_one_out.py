@@ -75,7 +75,7 @@ def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
     return np.maximum(growth, 0.0)
 
 
-class Measured(NamedTuple):
+class LeftOutValues(NamedTuple):
     """Values of inequalities at given scores, their standard errors, and their values at leave-one-out scores."""
 
     values: Array
@@ -90,7 +90,7 @@ def measured(
     columns: Array,
     quadratic: Array,
     follows: Array | None = None,
-) -> Measured:
+) -> LeftOutValues:
     """Measure all inequalities on training rows and on left-out ones, from all labels, groups and scores.
 
     Parameters
@@ -124,4 +124,4 @@ def measured(
         alone = follows / max(float(bends.mean()), _LEAST_CURVED * float(point.loss_curvature().mean()))
     without = scores + response.left_out(columns, point.derivative(multipliers), bends, surprise, alone)
     values, errors = rows.reported(labels, scores, lagrangian.loss)
-    return Measured(values, errors, rows.reported(labels, without, lagrangian.loss)[0])
+    return LeftOutValues(values, errors, rows.reported(labels, without, lagrangian.loss)[0])

@@ -16,7 +16,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.constraints.leave_one_out import Measured
+from evenhand.constraints.leave_one_out import LeftOutValues
 from evenhand.constraints.proving import ShiftedBounds
 from evenhand.errors import ProtocolError
 from evenhand.models.base import Scorer
@@ -153,7 +153,7 @@ def _solved(
         multipliers = found.multipliers
         return found
 
-    def measure(found: ReducedSolution) -> Measured:
+    def measure(found: ReducedSolution) -> LeftOutValues:
         raise AssertionError("constraints with a confidence level need true labels, without label privacy")
 
     def cuts(found: ReducedSolution, shifted: ShiftedBounds) -> list[CutModel]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.evaluation import Lagrangian, Point
-from evenhand.constraints.leave_one_out import Measured, measured, optimism
+from evenhand.constraints.leave_one_out import LeftOutValues, measured, optimism
 from evenhand.constraints.proving import Proving, ShiftedBounds
 from evenhand.constraints.slices import Bounds
 from evenhand.constraints.widening import UNBOUNDED
@@ -50,7 +50,7 @@ Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
 """Solves the tiny problem under the constraints of a Lagrangian, from these coefficients (None: from zero)."""
 Cuts = Callable[[ReducedSolution, ShiftedBounds], list[CutModel]]
 """Returns models near a solution that meet the bounds on exact rates."""
-Measure = Callable[[ReducedSolution], Measured]
+Measure = Callable[[ReducedSolution], LeftOutValues]
 """Measures the constraints at a solution, on training rows and on left-out ones."""
 
 
@@ -426,7 +426,7 @@ class TinyProblem:
             multipliers, root = solution.multipliers, solution.root
             return solution
 
-        def measure(found: ReducedSolution) -> Measured:
+        def measure(found: ReducedSolution) -> LeftOutValues:
             self.effort += cost
             own = np.array(known).T
             return measured(self._lagrangian, found.point.scores, found.multipliers, own, norms.gram, follows)
