@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import evenhand
 from evenhand import (
     DemographicParity,
     HorizontalRegressor,
@@ -45,7 +44,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: select(regressor(), [BANK, SHOP], NUMBER, sensitive_features=GROUP),  # type: ignore[arg-type]
         "cannot vary a VerticalRegressor",
     ),
-    "audit, classes": (lambda: evenhand.audit(VerticalClassifier(), [BANK, SHOP], CLASS), "y has 3 classes"),
     "logistic loss across columns": (
         lambda: regressor(loss="logistic").fit([BANK, SHOP], NUMBER),
         "loss is 'logistic', which is for classes",

@@ -160,8 +160,13 @@ def test_what_is_for_two_classes_is_refused_of_a_finished_run(finished: tuple[Sm
     folder = finished[1].folder
     with pytest.raises(InputError, match="several classes"):
         scorecard(folder, "bank", PointScale())
-    with pytest.raises(InputError, match=r"3 classes.*audit --plan"):
-        audit_run(folder)
+
+
+@pytest.mark.slow
+def test_an_audit_reads_the_classes(finished: tuple[SmallJob, Any]) -> None:
+    found = [one for one in audit_run(finished[1].folder).findings if one.attack == "sign"]
+    assert len({one.target for one in found}) == 3
+    assert min(one.value.value for one in found) > 0.95
 
 
 @pytest.mark.parametrize("protection", ["none", "masked"])

@@ -42,12 +42,15 @@ class Attack:
         Returns findings about one attacker; its first docstring line is the idea.
     control
         Runs the attack on a problem where it must succeed.
+    targets
+        Kinds of labels that it is made for.
     """
 
     name: str
     reads: frozenset[str]
     run: Callable[[Any], Iterator[Finding]]
     control: Callable[[], Trial]
+    targets: frozenset[str] = frozenset(("labels", "classes", "numbers"))
 
     @property
     def idea(self) -> str:
@@ -79,22 +82,25 @@ def _reads(*natures: str) -> frozenset[str]:
     return frozenset(natures)
 
 
+_TWO: Final = frozenset(("labels",))
+"""Attacks on ±1 only: they read the size of the logistic loss's derivative, or sums of ±1."""
 VERTICAL: Final = (
-    Attack("sign", _reads("derivative"), row_attacks.sign, controls.sign),
-    Attack("bit with score", _reads("derivative"), row_attacks.response, controls.response),
+    Attack("sign", _reads("derivative"), row_attacks.sign, controls.sign, frozenset(("labels", "classes"))),
+    Attack("target", _reads("derivative"), row_attacks.number, controls.number, frozenset(("numbers",))),
+    Attack("bit with score", _reads("derivative"), row_attacks.response, controls.response, _TWO),
     Attack("tilt", _reads("derivative"), row_attacks.tilt, controls.tilt),
-    Attack("score", _reads("derivative"), row_attacks.score, controls.score),
+    Attack("score", _reads("derivative"), row_attacks.score, controls.score, _TWO),
     Attack(
         "learned rows",
         _reads("derivative", "contribution", "category", "joint", "gradient"),
         row_attacks.everything,
         controls.everything,
     ),
-    Attack("final weights", _reads(), row_attacks.final_weights, controls.final_weights),
-    Attack("known labels", _reads(), row_attacks.known_labels, controls.known_labels),
-    Attack("minimum norm", _reads("gradient"), gradient_attacks.least_norm, controls.minimum_norm),
-    Attack("leverage", _reads("gradient"), gradient_attacks.leverage, controls.leverage),
-    Attack("subset sums", _reads("gradient"), gradient_attacks.subset_sums, controls.subset_sums),
+    Attack("final weights", _reads(), row_attacks.final_weights, controls.final_weights, _TWO),
+    Attack("known labels", _reads(), row_attacks.known_labels, controls.known_labels, _TWO),
+    Attack("minimum norm", _reads("gradient"), gradient_attacks.least_norm, controls.minimum_norm, _TWO),
+    Attack("leverage", _reads("gradient"), gradient_attacks.leverage, controls.leverage, _TWO),
+    Attack("subset sums", _reads("gradient"), gradient_attacks.subset_sums, controls.subset_sums, _TWO),
     Attack("variance", _reads("contribution", "category", "joint"), column_attacks.variance, controls.variance),
     Attack(
         "learned columns",
@@ -115,7 +121,7 @@ VERTICAL: Final = (
         controls.distinct,
     ),
     Attack("peaks", _reads("contribution"), column_attacks.peaks, controls.peaks),
-    Attack("differencing", _reads("step"), difference_attacks.differencing, controls.differencing),
+    Attack("differencing", _reads("step"), difference_attacks.differencing, controls.differencing, _TWO),
     Attack("words", _reads("words"), word_attacks.words, controls.words),
     Attack("noise", _reads("ciphertext"), cipher_attacks.noise, controls.noise),
 )
@@ -126,7 +132,7 @@ HORIZONTAL: Final = (
     ),
     Attack("inversion", _reads("model", "update", "slope"), update_attacks.inversion, controls.inversion),
     Attack("counts", _reads("counts"), histogram_attacks.counts, controls.counts),
-    Attack("histograms", _reads("histogram"), histogram_attacks.histograms, controls.histograms),
+    Attack("histograms", _reads("histogram"), histogram_attacks.histograms, controls.histograms, _TWO),
 )
 
 _AGREED: Final = "it holds what all participants agree on"

@@ -13,10 +13,12 @@ from evenhand.auditing.attacks import HORIZONTAL, VERTICAL, Attack, tried, untri
 from evenhand.auditing.cases import Case
 from evenhand.auditing.client_views import ClientCase, HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Finding, Progress
-from evenhand.auditing.views import AuditInput, View
+from evenhand.auditing.views import AuditInput, Target, View
 from evenhand.errors import InputError
 from evenhand.horizontal.masked.messages import MASKED
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import Terms
+from evenhand.solvers.roles import trainings
 
 MOST_ROWS: Final = 12_000
 """Maximum number of rows attacked; from larger runs a random sample is drawn."""
@@ -49,16 +51,18 @@ def audit_vertical(
     known = rng.permutation(len(scene.labels)) < len(scene.labels) // 2
     scene = replace(scene, known=known, rows=np.sort(rng.permutation(len(known))[:most_rows]))
     alone = [[name] for name in attackers or scene.columns]
+    attacks, left_out = _made_for(VERTICAL, scene.target)
     attacking = [View.of(scene, names) for names in (*alone, *coalitions)]
     findings: list[Finding] = []
     for view in attacking:
-        findings += _attacked(VERTICAL, Case(view, rng), view.name, progress)
+        findings += _attacked(attacks, Case(view, rng), view.name, progress)
     hidden = [view.name for view in attacking if view.name not in {one.who for one in findings}]
     remarks = [f"{name} was sent nothing about the rows of others" for name in hidden]
-    if scene.again is None:
+    remarks += [*left_out, *_several(scene.terms)]
+    if scene.again is None and scene.target == "labels":
         remarks.append("no run was repeated without a person: randomised responses or ciphertexts would take too long")
     kinds, read = {one.kind for one in scene.messages}, views.READ
-    return Audit("vertical", scene.protection, findings, remarks, tried(VERTICAL, read, kinds), untried(read, kinds))
+    return Audit("vertical", scene.protection, findings, remarks, tried(attacks, read, kinds), untried(read, kinds))
 
 
 def audit_horizontal(
@@ -72,14 +76,16 @@ def audit_horizontal(
     _refuse_strangers(coalitions, scene.clients)
     rng = np.random.default_rng(seed)
     findings: list[Finding] = []
+    attacks, left_out = _made_for(HORIZONTAL, scene.target)
     for names in [(), *coalitions]:
         helpers = [name for name in scene.clients if name in names]
         who = " + ".join([SERVER, *helpers])
         for victim in scene.clients:
             if victim not in helpers:
                 case = ClientCase(scene, who, victim, rng)
-                findings += _attacked(HORIZONTAL, case, f"{who} attacks {victim}", progress)
+                findings += _attacked(attacks, case, f"{who} attacks {victim}", progress)
     remarks = [] if scene.linear else ["rows were not reconstructed: the ratio of weights and intercept is linear's"]
+    remarks += [*left_out, *_several(scene.terms)]
     kinds, read = {one.kind for one in scene.messages}, client_views.READ
     if MASKED.kind in kinds:
         remarks.append(
@@ -87,7 +93,24 @@ def audit_horizontal(
             "the rest, and if one is left, that client's answer"
         )
     level = scene.terms.job.protection.replace("auto", "none")
-    return Audit("horizontal", level, findings, remarks, tried(HORIZONTAL, read, kinds), untried(read, kinds))
+    return Audit("horizontal", level, findings, remarks, tried(attacks, read, kinds), untried(read, kinds))
+
+
+def _made_for(attacks: Sequence[Attack], target: Target) -> tuple[Sequence[Attack], list[str]]:
+    """Return the attacks on labels of this kind, and a remark that names those on ±1."""
+    used = [one for one in attacks if target in one.targets]
+    others = [one.name for one in attacks if "labels" in one.targets and one not in used]
+    said = {"classes": "several classes", "numbers": "numbers", "labels": ""}[target]
+    return used, [f"not tried on {said}, because made for two labels: {', '.join(others)}"] if others else []
+
+
+def _several(terms: Terms) -> list[str]:
+    times = trainings(terms)
+    return (
+        [f"the run trains {times} times to choose the cut; messages of all trainings were attacked"]
+        if times > 1
+        else []
+    )
 
 
 def _refuse_strangers(coalitions: Sequence[Sequence[str]], participants: Iterable[str]) -> None:

@@ -23,6 +23,7 @@ LEAST_ROWS: Final = 20
 MOST_TARGETS: Final = 64
 """Columns of another party that are attacked: those with the most entries."""
 LABEL: Final = "each person's label"
+NUMBER: Final = "each person's target"
 ALL: Final = "everything received"
 
 
@@ -32,6 +33,8 @@ class RowQuestion:
 
     target: str
     truth: Booleans
+    output: int | None = None
+    """Of a label: which of the scores of a row its derivative is of."""
 
 
 @dataclass(eq=False)
@@ -70,7 +73,14 @@ class Case:
         """What the attacker is not told about the rows: labels and groups."""
         if self.view.knows_labels or len(self.rows) < LEAST_ROWS:
             return []
-        found = [RowQuestion(LABEL, self.scene.labels[self.rows] > 0)]
+        labels, found = self.scene.labels[self.rows], []
+        if self.scene.target == "labels":
+            found = [RowQuestion(LABEL, labels > 0, 0)]
+        elif self.scene.target == "classes":
+            names = self.scene.terms.job.classes
+            found = [
+                RowQuestion(f"whether each person's class is {name}", labels == at, at) for at, name in enumerate(names)
+            ]
         for name, column in self.scene.groups.items():
             codes = column.to_numpy()[self.rows]
             commonest = max(set(codes.tolist()), key=codes.tolist().count)

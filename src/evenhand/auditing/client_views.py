@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from evenhand.arrays import Array, Booleans, Integers, dense
+from evenhand.auditing.views import Target
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, MODEL, SHARED_UPDATE, UPDATE
 from evenhand.horizontal.masked.messages import MASKED
 from evenhand.horizontal.problem import ClientRows, Single
@@ -88,6 +89,13 @@ class HorizontalAuditInput:
     terms: HorizontalTerms
 
     @property
+    def target(self) -> Target:
+        """What the labels are."""
+        if self.terms.classes is not None:
+            return "classes"
+        return "labels" if self.terms.job.loss_function.classifies else "numbers"
+
+    @property
     def linear(self) -> bool:
         """Return whether the model has one weight for each column, and an intercept."""
         return self.terms.job.model == "linear"
@@ -100,6 +108,8 @@ class HorizontalAuditInput:
         else:
             model.load(weights.astype(np.float32), self.statistics)
         scores = model.predict(features)
+        if self.target == "numbers":
+            return np.asarray(self.terms.job.loss_function.value(scores, labels), dtype=np.float64)
         if scores.ndim > 1:
             return np.asarray(logsumexp(scores, axis=1) - scores[np.arange(len(labels)), labels.astype(np.int64)])
         return np.asarray(np.logaddexp(0.0, -labels * scores), dtype=np.float64)

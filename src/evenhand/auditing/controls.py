@@ -52,6 +52,15 @@ def sign() -> Trial:
     return _told_apart(row_attacks.by_sign(nu), labels > 0)
 
 
+def number() -> Trial:
+    """Unprotected ν of the squared loss, at predictions that explain half of the target."""
+    rng = np.random.default_rng(23)
+    predicted = rng.normal(size=ROWS)
+    targets = predicted + rng.normal(size=ROWS)
+    nu = np.stack([(targets.mean() - targets) / ROWS, (predicted - targets) / ROWS], axis=1)
+    return _explained(learners.regress_by_trees, nu, targets[:, None], np.arange(ROWS) % 2 == 0, rng)
+
+
 def score() -> Trial:
     scores, labels = _people(np.random.default_rng(2))
     nu = -labels * expit(-labels * scores) / ROWS

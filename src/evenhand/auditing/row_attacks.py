@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import logit
 
 from evenhand.arrays import Array
-from evenhand.auditing.cases import ALL, LABEL, Case
+from evenhand.auditing.cases import ALL, LABEL, LEAST_ROWS, NUMBER, Case
 from evenhand.auditing.findings import Finding
 from evenhand.auditing.gradient_attacks import minimal
-from evenhand.auditing.learners import classify, classify_by_trees, dense, regress_by_trees
+from evenhand.auditing.learners import classify, classify_by_trees, dense, regress, regress_by_trees
 
 CURVATURE = 0.15
 """Mean curvature of the logistic loss at fitted scores."""
@@ -122,10 +122,11 @@ def lengths(signals: Sequence[object]) -> list[int]:
 
 
 def sign(case: Case) -> Iterator[Finding]:
-    """The sign of ν is the opposite of the label."""
-    nus = [values[case.rows] for values in case.view.derivatives]
+    """The sign of ν is the opposite of the label; with several classes, it is negative for a row's own class only."""
     for question in case.questions:
-        for count in lengths(nus) if question.target == LABEL else ():
+        told = [one for one in case.view.of_nature("derivative") if one.output == question.output]
+        nus = [one.values[case.rows] for one in told]
+        for count in lengths(nus):
             guess = np.mean([by_sign(nu) / max(float(nu.std()), 1e-300) for nu in nus[:count]], axis=0)
             yield case.told_apart(question, _kind(case), count, guess)
 
@@ -147,7 +148,7 @@ def tilt(case: Case) -> Iterator[Finding]:
     """Multipliers give the groups other weights, which the size of ν shows."""
     nus = [values[case.rows] for values in case.view.derivatives]
     for question in case.questions:
-        for count in lengths(nus) if question.target != LABEL else ():
+        for count in lengths(nus) if question.output is None else ():
             yield case.learned(question, _kind(case), count, telling(nus[:count]), classify)
 
 
@@ -164,6 +165,18 @@ def everything(case: Case) -> Iterator[Finding]:
     count = len(nus) + len(joint) + len(parted) + len(sums)
     for question in case.questions if told else ():
         yield case.learned(question, ALL, count, np.hstack(told), classify_by_trees)
+
+
+def number(case: Case) -> Iterator[Finding]:
+    """ν grows with the difference of prediction and target; in the first round all predictions are equal."""
+    nus = [nu[case.rows] for nu in case.view.derivatives]
+    if case.view.knows_labels or len(case.rows) < 2 * LEAST_ROWS:
+        return
+    for count in lengths(nus):
+        told, wanted = some(nus[:count]), case.scene.labels[case.rows][:, None]
+        # In the first round ν is a line in the target.
+        learner = regress if count == 1 else regress_by_trees
+        yield case.explained(NUMBER, _kind(case), count, told, wanted, learner)[0]
 
 
 def final_weights(case: Case) -> Iterator[Finding]:

@@ -94,6 +94,14 @@ def memberships(case: ClientCase) -> Iterator[tuple[Array, Array, Booleans, Bool
     yield features, labels, inside, half, floors
 
 
+def _by_class(change: Array, classes: int | None) -> list[Array]:
+    """Return the change of each class's weights, with its intercept last; two classes have one score."""
+    outputs = classes or 1
+    if outputs == 1:
+        return [change]
+    return [np.append(*both) for both in zip(change[:-outputs].reshape(outputs, -1), change[-outputs:], strict=True)]
+
+
 def inversion(case: ClientCase) -> Iterator[Finding]:
     """The change of a linear model by one row is proportional to the row."""
     scene, victim, rng = case.scene, case.victim, case.rng
@@ -105,7 +113,7 @@ def inversion(case: ClientCase) -> Iterator[Finding]:
         [dense(one.features) for name, one in scene.clients.items() if name != victim] or [rows[:0]]
     )
     middle = np.concatenate([rows, others]).mean(axis=0)
-    found = [by_ratio(one.after - one.before) for one in case.changes]
+    found = [by_ratio(each) for one in case.changes for each in _by_class(one.after - one.before, scene.terms.classes)]
     value = max(likeness(row, rows, middle) for row in found)
     # Compare with the distance to the same number of rows that had no part in the update.
     drawn = [rng.permutation(len(others))[: len(rows)] for _ in range(DRAWS if len(others) else 0)]

@@ -14,7 +14,6 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing.learners import side_by_side
 from evenhand.constraints.groups import groups_frame
-from evenhand.errors import InputError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores
@@ -22,9 +21,8 @@ from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.scoring import ACROSS_SCORES, PARTIAL_SCORES, SIDES
-from evenhand.protocol.terms import Terms, VerticalTerms
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.solvers.roles import trainings
 from evenhand.vertical import messages as linear
 from evenhand.vertical.finishing import JOINT_SCORES
 from evenhand.vertical.learners import messages as learners
@@ -39,9 +37,10 @@ MOST_KEPT: Final = 2**25
 """Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
 MOST_WORDS: Final = 4
 """Vectors of masked words that are used of one message."""
+Target = Literal["labels", "classes", "numbers"]
 Nature = Literal["derivative", "contribution", "category", "joint", "words", "gradient", "step", "ciphertext"]
 READ: Final[Mapping[str, Mapping[str, Nature]]] = {
-    linear.DERIVATIVE.kind: {"nu": "derivative"},
+    linear.DERIVATIVE.kind: {"nu": "derivative", "curvature": "joint"},
     linear.WEIGHTED_DERIVATIVE.kind: {"nu": "derivative"},
     trees.DERIVATIVES.kind: {"gradient": "derivative", "curvature": "joint"},
     learners.RESPONSE.kind: {"gradient": "derivative", "curvature": "joint"},
@@ -97,6 +96,8 @@ class Signal(NamedTuple):
     sender: str
     nature: Nature
     values: Any
+    output: int = 0
+    """Which of several scores of a row it is about, where each class has one."""
 
 
 class ShortRun(NamedTuple):
@@ -121,15 +122,6 @@ def listening() -> Transcript:
     return Transcript(True, MOST_KEPT)
 
 
-def check_trained_once(terms: Terms) -> None:
-    """Refuse to audit a run that trains several times to find the cut: attacks know the messages of one training."""
-    if (times := trainings(terms)) > 1:
-        raise InputError(
-            f"an audit attacks the messages of one training, and this job trains {times} times, because a rule chooses "
-            "the cut; audit it with a number as threshold"
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class AuditInput:
     """Input of an audit: a vertical run with all parties' data, in one process.
@@ -141,7 +133,7 @@ class AuditInput:
     columns
         Each party's encoded columns of the training rows.
     labels
-        ±1.
+        ±1, the index of each row's class, or numbers.
     groups
         One column for each sensitive attribute.
     active
@@ -201,6 +193,13 @@ class AuditInput:
             known_weights(models, terms),
             terms,
         )
+
+    @property
+    def target(self) -> Target:
+        """What the labels are."""
+        if self.terms.job.classes:
+            return "classes"
+        return "labels" if self.terms.job.loss_function.classifies else "numbers"
 
     @property
     def epsilon(self) -> float | None:
@@ -273,7 +272,7 @@ class View:
         return list(found.values())
 
     def _by_row(self) -> Iterator[Signal]:
-        rows = len(self.scene.labels)
+        rows, classes = len(self.scene.labels), len(self.scene.terms.job.classes)
         for message in self.mail:
             for name, nature in READ.get(message.kind, {}).items():
                 values = message[name]
@@ -281,12 +280,15 @@ class View:
                     values = np.unpackbits(values)[:rows]
                 if nature == "category":
                     values = values.reshape(rows, -1).T if len(values) == rows else values[:0]
+                elif nature in ("derivative", "contribution") and values.shape == (classes * rows,):
+                    # The numbers of all rows for one class, then those for the next.
+                    values = values.reshape(classes, rows)
                 elif nature == "words":
                     values = values.reshape(-1)[: values.size // rows * rows].reshape(-1, rows)[:MOST_WORDS]
                 if nature not in ("gradient", "step", "ciphertext") and values.shape[-1:] == (rows,):
-                    for one in values.reshape(-1, rows):
+                    for output, one in enumerate(values.reshape(-1, rows)):
                         exact = one if nature == "words" else one.astype(np.float64)
-                        yield Signal(message.kind, message.sender, nature, exact)
+                        yield Signal(message.kind, message.sender, nature, exact, output)
 
     def _thetas(self) -> Iterator[Signal]:
         """Yield ϑ of VFB², which arrives in batches: one number for each visited row of each pass."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 from sklearn.base import clone
 
 from evenhand.auditing.audits import audit_horizontal, audit_vertical
@@ -14,11 +13,15 @@ from evenhand.auditing.findings import Audit
 from evenhand.auditing.views import AuditInput
 from evenhand.errors import InputError
 from evenhand.estimators.horizontal import HorizontalClassifier
-from evenhand.estimators.vertical import VerticalClassifier
+from evenhand.estimators.horizontal_regression import HorizontalRegressor
+from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
+
+Audited: TypeAlias = VerticalClassifier | VerticalRegressor | HorizontalClassifier | HorizontalRegressor
+"""Estimators that can be audited."""
 
 
 def audit(
-    estimator: VerticalClassifier | HorizontalClassifier,
+    estimator: Audited,
     X: Any,
     y: Any,
     *,
@@ -49,10 +52,8 @@ def audit(
     --------
     >>> evenhand.audit(VerticalClassifier(), {"bank": A, "shop": B}, y).sentences  # doctest: +SKIP
     """
-    if not isinstance(estimator, (VerticalClassifier, HorizontalClassifier)):
-        raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand")
-    if (classes := len(np.unique(np.asarray(y).astype(str)))) > 2 and isinstance(estimator, VerticalClassifier):
-        raise InputError(f"y has {classes} classes; across columns the attacks of the audit are for two")
+    if not isinstance(estimator, Audited):
+        raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier or regressor of evenhand")
     scene = trained_for_audit(estimator, X, y, sensitive_features, clients)[1]
     if isinstance(scene, AuditInput):
         return audit_vertical(scene, coalitions=coalitions)
@@ -60,7 +61,7 @@ def audit(
 
 
 def trained_for_audit(
-    estimator: VerticalClassifier | HorizontalClassifier, X: Any, y: Any, sensitive_features: Any, clients: Any = None
+    estimator: Audited, X: Any, y: Any, sensitive_features: Any, clients: Any = None
 ) -> tuple[Any, Any]:
     """Train a copy of an estimator; return it with the records that an audit needs."""
     copy = clone(estimator)
@@ -68,7 +69,7 @@ def trained_for_audit(
     copy._audit_inputs = scenes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if isinstance(copy, VerticalClassifier):
+        if isinstance(copy, VerticalClassifier | VerticalRegressor):
             copy.fit(X, y, sensitive_features=sensitive_features)
         else:
             copy.fit(X, y, sensitive_features=sensitive_features, clients=clients)

@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.auditing.views import AuditInput, check_trained_once, listening
+from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.group_cuts import split_closed
 from evenhand.constraints.kinds import Constraints, Label, as_list
@@ -162,7 +162,6 @@ class VerticalEstimator(NestedParameters):
         alignment = Alignment(list(rows), holder, ids)
         transcript = None
         if self._audit_inputs is not None:
-            check_trained_once(draft)
             transcript = listening()
         together: Together[VerticalTraining] = Together(steps_together(draft, rows, alignment, multipliers), transcript)
         terms = together.to_training()[SERVER].terms

@@ -12,12 +12,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
+from evenhand.auditing.client_views import HorizontalAuditInput
+from evenhand.auditing.views import listening
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.client_rows import as_rows, encoded, feature_names
+from evenhand.estimators.client_rows import ClientPool, as_rows, encoded, feature_names
 from evenhand.estimators.shared import LabelsFromScores, NestedParameters
 from evenhand.horizontal.problem import ModelStart
 from evenhand.protocol.job import Job
+from evenhand.protocol.transcript import Transcript
 from evenhand.training.horizontal import HorizontalRun, start_from
 from evenhand.training.protection import Privacy, client_privacy
 
@@ -33,6 +36,17 @@ class AcrossClients(NestedParameters):
     n_features_in_: int
     coef_: Array
     intercept_: Any
+    _audit_inputs: list[HorizontalAuditInput] | None = None
+    """Records of training for an audit; None if there is no audit."""
+
+    def _listening(self) -> Transcript | None:
+        return None if self._audit_inputs is None else listening()
+
+    def _record(self, run: HorizontalRun, pool: ClientPool) -> None:
+        """Keep what an audit needs of the run."""
+        if self._audit_inputs is not None:
+            messages = run.transcript.messages or ()
+            self._audit_inputs.append(HorizontalAuditInput(messages, pool.rows, run.model, run.statistics, run.terms))
 
     def _keep(self, run: HorizontalRun, X: Any) -> None:
         """Set the fitted attributes; remove those of an earlier fit with another model."""

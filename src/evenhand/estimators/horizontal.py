@@ -8,8 +8,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from evenhand.auditing.client_views import HorizontalAuditInput
-from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list, groups_frame
 from evenhand.constraints.group_cuts import check_attribute, split_closed
 from evenhand.constraints.kinds import Label
@@ -138,9 +136,6 @@ class HorizontalClassifier(ScoresAcrossClients):
     encoder_ : how columns are encoded; None for images.
     run_ : the whole run, with its transcript.
     """
-
-    _audit_inputs: list[HorizontalAuditInput] | None = None
-    """Records of training for an audit; None if there is no audit."""
 
     def __init__(
         self,
@@ -275,7 +270,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         )
         known = KnownBefore(group_values, count, simulated=True)
         noise = update_noise_of(self.update_noise, pool.names)
-        together = pool.together(draft, known, at_server, noise, None if self._audit_inputs is None else listening())
+        together = pool.together(draft, known, at_server, noise, self._listening())
         recorded = recorded_fit(checkpoints, "horizontal")
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             clock = self.runtime if isinstance(self.runtime, VirtualClock) else None
@@ -285,9 +280,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.cut_ = None if named else run_cut(run.terms)
         self._keep(run, inputs.X)
         self.clients_, self.encoder_ = pool.names, pool.encoder
-        if self._audit_inputs is not None:
-            messages = run.transcript.messages or ()
-            self._audit_inputs.append(HorizontalAuditInput(messages, pool.rows, run.model, run.statistics, run.terms))
+        self._record(run, pool)
         unknown = group_values is None or learns_crossings(job.constraints, group_values)
         learned = [LEARNED_COLUMNS] if pool.learned else []
         learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []

@@ -117,12 +117,13 @@ class HorizontalRegressor(MeansFromScores, RegressorMixin, AcrossClients):  # ty
             return HorizontalServerData(start=self._start(None, shape, None, job, None))
 
         draft = draft_terms(job, pool.names, scope=where)
-        together = pool.together(draft, KnownBefore(group_values, simulated=True), at_server, {}, None)
+        together = pool.together(draft, KnownBefore(group_values, simulated=True), at_server, {}, self._listening())
         recorded = recorded_fit(checkpoints, "horizontal")
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             clock = self.runtime if isinstance(self.runtime, VirtualClock) else None
             run = train_together(together, clock=clock, folder=folder, on_round=progress.round)
         self._keep(run, inputs.X)
+        self._record(run, pool)
         self.clients_, self.encoder_, self._noise = pool.names, pool.encoder, (None, [])
         warn_of(shortfalls(run.certificate, job.tol, job.max_rounds))
         return self

@@ -16,9 +16,9 @@ from evenhand.arrays import Array, Booleans, Integers
 from evenhand.auditing.audits import audit_horizontal, audit_vertical
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Progress
-from evenhand.auditing.views import check_trained_once, listening
+from evenhand.auditing.views import listening
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.errors import DataError, InputError, RunError
+from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
 from evenhand.jobs.federation.sites import alignment_of, scoring_party, scoring_server
@@ -71,16 +71,6 @@ def audit_run(
     job in the folder and the tables it names. The messages are the same, except for masks, which are drawn again and
     carry no information. The audit refuses tables that have changed since.
     """
-    if "loss" in folder.labels:
-        raise InputError(
-            f"{folder.path} predicts numbers, and the attacks of the audit guess classes; evenhand audit --plan JOB "
-            "says what each message discloses"
-        )
-    if "classes" in folder.labels and folder.split != "horizontal":
-        raise InputError(
-            f"{folder.path} has {len(folder.labels['classes'])} classes, and across columns the attacks of the audit "
-            "are for two; evenhand audit --plan JOB says what each message discloses"
-        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if folder.split == "horizontal":
@@ -111,7 +101,6 @@ def _vertical(
     for party in job.party:
         require_password(party.database)
     tables = load_vertical_tables(job, folder.base, listening())
-    check_trained_once(tables.terms)
     run = train_together(tables.together, runtime="messages")
     _check_repeated(folder, run.certificate)
     truth = tables.rows[tables.holder].labels().truth
@@ -125,7 +114,6 @@ def _horizontal(
     for client in job.client:
         require_password(client.database)
     tables = load_horizontal_tables(job, folder.base, listening())
-    check_trained_once(tables.together.to_training()[SERVER].terms)
     run = horizontal.train_together(tables.together)
     _check_repeated(folder, run.certificate)
     scene = HorizontalAuditInput(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)
