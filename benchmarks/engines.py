@@ -228,7 +228,7 @@ def on_flare(out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     settings = {"PYTHONPATH": f"{here.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", PORT: str(port)}
     running = []
     try:
-        for kit in kits[:-1]:
+        for kit in kits[: 1 + len(PARTIES)]:
             resources = kit / "local" / "resources.json"
             # The site's own setting; this benchmark is its own site.
             content = json.loads(resources.read_text())

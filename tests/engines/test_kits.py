@@ -16,7 +16,7 @@ from nvflare.fuel.f3.message import Message as CellMessage
 
 from evenhand.errors import InputError
 from evenhand.runtime.nvflare.flare_transport import FlareTransport
-from evenhand.runtime.nvflare.kits import provision, settle
+from evenhand.runtime.nvflare.kits import ROLES, provision, settle
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_there_is_a_kit_for_everybody_and_only_its_owner_can_read_it(kits: Path) -> None:
-    assert {path.name for path in kits.iterdir()} == {"server", "bank", "shop", "admin", "authority"}
+    assert {path.name for path in kits.iterdir()} == {"server", "bank", "shop", *ROLES, "authority"}
     for path in kits.rglob("*"):
         assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), path
     keys = {kit: [path.read_text() for path in (kits / kit).rglob("*.key")] for kit in ("server", "bank", "shop")}
@@ -44,9 +44,12 @@ def test_a_site_runs_two_classes_of_ours_and_nothing_else(kits: Path, kit: str) 
         "FederationParty",
     ]
     permissions = json.loads((kits / kit / "local" / "authorization.json").read_text())["permissions"]
-    assert list(permissions) == ["project_admin"]
-    for right in ("byoc", "shell_commands", "clone_job"):
-        assert permissions["project_admin"][right] == "none"
+    assert permissions.keys() == {role.flare for role in ROLES.values()}
+    for rights in permissions.values():
+        assert {rights[right] for right in ("byoc", "shell_commands", "clone_job")} == {"none"}
+    # Nobody stops a party, reads its host or changes its log: each site checks this itself.
+    operate = {name: permissions[role.flare].get("operate", "none") for name, role in ROLES.items()}
+    assert operate == {name: "any" if kit == "server" and name != "submitter" else "none" for name in ROLES}
 
 
 def test_no_log_leaves_a_site(kits: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -214,6 +215,41 @@ def test_each_side_can_watch_its_run_and_the_server_has_a_page(shops: Shops, sid
     else:
         assert page.returncode == InputError.exit_code
         assert f"is the side of {side}" in page.stderr
+
+
+def test_a_submitter_and_an_operator_may_do_their_own_part_and_no_more(
+    shops: Shops, federation: evenhand.federation.Federation
+) -> None:
+    kits = shops.folder / "kits"
+    with (
+        evenhand.federation.connect(kits / "submitter", 60.0) as submitter,
+        evenhand.federation.connect(kits / "operator", 60.0) as operator,
+    ):
+        outcome = submitter.submit(job(shops)).wait()
+        assert outcome.result["certificate"]["converged"]
+        assert set(submitter.parties()) == set(operator.parties()) == set(PARTIES)
+        refused = [
+            lambda: submitter.revoke("shop"),
+            lambda: operator.submit(job(shops)),
+            lambda: operator.attach(outcome.run).wait(),
+        ]
+        for one in refused:
+            with pytest.raises(RunError, match="the server refuses"):
+                one()
+        other = federation.submit(job(shops, **LONG))
+        with pytest.raises(RunError, match="the server refuses"):
+            submitter.attach(other.id).cancel()
+        assert other.status in ("SUBMITTED", "DISPATCHED", "RUNNING")
+        operator.attach(other.id).cancel()
+        wait_until(lambda: not federation.record(other.id).active)
+    # The party itself refuses, not only the server.
+    before = shops.running["shop"].processes()[0].pid
+    for ask in (lambda session: session.shutdown("client", ["shop"]), lambda session: session.get_client_env(["shop"])):
+        with contextlib.suppress(RunError):
+            federation.admin.ask(ask, patience=0.0)
+    time.sleep(5.0)
+    assert shops.running["shop"].processes()[0].pid == before
+    assert federation.parties()["shop"].answers
 
 
 def test_revoking_a_party_that_does_not_exist_is_an_error(

@@ -22,7 +22,10 @@ def provision(
         typer.Option(help="A request of a party that has made its own keys; its kit holds none. Repeatable."),
     ] = None,
 ) -> None:
-    """Make start-up kits: certificates and settings for the server, each party and the admin who submits jobs.
+    """Make start-up kits: certificates and settings for the server, each party, and those who submit jobs.
+
+    The submitter's kit submits jobs, and follows and aborts its own. The operator's sees who is there, aborts any job
+    and revokes parties. The admin's does both. None can stop a party, read its host or change its settings.
 
     \b
     federation.toml:

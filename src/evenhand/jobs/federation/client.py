@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from evenhand.errors import InputError, LostError, MissingExtraError
+from evenhand.errors import LostError, MissingExtraError
 from evenhand.jobs.federation.files import AnyJob, parse_federation_job, read_federation_job
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Federation:
     Parameters
     ----------
     kit
-        Folder of the admin's kit.
+        Folder of the kit of a submitter, an operator or an admin.
     patience
         Seconds to wait for a server or a party that is missing.
     """
@@ -126,8 +126,6 @@ class Federation:
             from evenhand.runtime.nvflare.admin import Admin
         except ModuleNotFoundError as error:
             raise MissingExtraError("a federation", "nvflare") from error
-        if not (Path(kit) / "startup" / "fed_admin.json").is_file():
-            raise InputError(f"{kit} is not the kit of an admin: it has no startup/fed_admin.json")
         self.patience = patience
         self.admin = Admin(Path(kit), patience)
 

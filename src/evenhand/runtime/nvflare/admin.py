@@ -15,7 +15,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from evenhand.errors import InputError, LostError, RunError
 from evenhand.printing import near
-from evenhand.runtime.nvflare.kits import ADMIN, PARTICIPANTS
+from evenhand.runtime.nvflare.kits import PARTICIPANTS
 
 _REFUSALS: Final = (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.InvalidArgumentError)
 _ANSWERS_IN: Final = 5.0
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 class Admin:
-    """Client of the server's admin interface, which reconnects if the server restarts.
+    """Client of the server's admin interface, by the kit of an admin, operator or submitter; it reconnects.
 
     Parameters
     ----------
@@ -36,6 +36,11 @@ class Admin:
         self.kit = kit
         self._patience = patience
         self._session: Session | None = None
+        try:
+            settings = json.loads((kit / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
+            self._user = str(settings["admin"]["username"])
+        except (OSError, ValueError, LookupError) as error:
+            raise InputError(f"{kit} is not the kit of an admin: it has no valid startup/fed_admin.json") from error
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +61,7 @@ class Admin:
                 if self._session is None:
                     # FLARE's own output is not part of the result.
                     with contextlib.redirect_stdout(io.StringIO()):
-                        self._session = new_secure_session(ADMIN, str(self.kit.absolute()), timeout=10.0)
+                        self._session = new_secure_session(self._user, str(self.kit.absolute()), timeout=10.0)
                 return question(self._session)
             except _REFUSALS as error:
                 raise RunError(f"the server refuses: {error}") from error

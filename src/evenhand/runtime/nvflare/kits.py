@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from evenhand.errors import InputError, MissingExtraError, RunError
 from evenhand.protocol.identity import Identity, make_identities
@@ -31,14 +31,39 @@ from evenhand.runtime.nvflare.certificates import (
     write_certificate,
 )
 
-ADMIN: Final = "admin@evenhand.invalid"
+
+class AdminRights(NamedTuple):
+    """A kind of admin's kit.
+
+    Attributes
+    ----------
+    flare
+        FLARE's name of the role.
+    rights
+        What it may do at the server. At parties the same, without `operate`: nobody stops a party or reads its host.
+    """
+
+    flare: str
+    rights: Mapping[str, str]
+
+
+_SUBMITS: Final = ("submit_job", "manage_job", "download_job", "view", "app_command")
+_OPERATES: Final = ("manage_job", "view", "operate", "app_command")
+_OWN: Final = "n:submitter"
+ROLES: Final = {
+    "submitter": AdminRights("lead", dict.fromkeys(_SUBMITS, _OWN) | {"submit_job": "any", "view": "any"}),
+    "operator": AdminRights("org_admin", dict.fromkeys(_OPERATES, "any")),
+    "admin": AdminRights("project_admin", dict.fromkeys((*_SUBMITS, "operate"), "any")),
+}
+"""Kits that connect to the server and hold no data. The submitter submits, and follows and aborts its own jobs. The
+operator sees who is there, aborts any job and revokes parties. The admin does both."""
 ALLOWED: Final = (
     "evenhand.jobs.federation.components.FederationServer",
     "evenhand.jobs.federation.components.FederationParty",
 )
 """All classes that a job may name."""
 PARTICIPANTS: Final = "participants.json"
-"""File of the admin's kit with the names of all parties."""
+"""File of the admins' kits with the names of all parties."""
 LISTENER: Final = "evenhand"
 """Scheme of the server's address; `drivers/evenhand_listener.py` listens on it."""
 DRIVERS: Final = Path(__file__).parent / "drivers"
@@ -53,7 +78,7 @@ _STREAMS: Final = ("site_log_streamer", "log_receiver")
 def provision(
     name: str, host: str, port: int, parties: Sequence[str], out: Path, requests: Sequence[Request] = ()
 ) -> list[Path]:
-    """Make a kit for the server, one for each party and one for the admin, who submits jobs.
+    """Make a kit for the server, one for each party, and those of `ROLES`, who submit jobs and look after them.
 
     Parameters
     ----------
@@ -71,7 +96,7 @@ def provision(
         shutil.move(state, out / AUTHORITY)
         authority = Authority(out / AUTHORITY)
         authority.forget_keys()
-        kits = {"server": host, **{party: party for party in parties}, "admin": ADMIN}
+        kits = {"server": host, **{party: party for party in parties}, **{kit: user_of(kit) for kit in ROLES}}
         identities = make_identities([SERVER, *parties])
         known = {name: one.public for name, one in identities.items()} | {one.name: one.identity for one in requests}
         for kit, folder in kits.items():
@@ -85,7 +110,8 @@ def provision(
             _close(out / kit, kit)
         for request in requests:
             _without_keys(out / request.name, authority, request)
-        _write(out / "admin" / PARTICIPANTS, {"parties": list(parties)})
+        for kit in ROLES:
+            _write(out / kit / PARTICIPANTS, {"parties": list(parties)})
         _write(out / AUTHORITY / FEDERATION, {"name": name, "server": host, "port": port, "parties": list(parties)})
         write_known(out / AUTHORITY, known)
         _make_private(out / AUTHORITY)
@@ -119,8 +145,9 @@ def admit(request: Request, kits: Path) -> tuple[Path, dict[str, bytes]]:
     found["parties"].append(request.name)
     _write(kits / AUTHORITY / FEDERATION, found)
     write_known(kits / AUTHORITY, known)
-    if (kits / "admin").is_dir():
-        _write(kits / "admin" / PARTICIPANTS, {"parties": found["parties"]})
+    for kit in ROLES:
+        if (kits / kit).is_dir():
+            _write(kits / kit / PARTICIPANTS, {"parties": found["parties"]})
     return out, known
 
 
@@ -161,7 +188,7 @@ def _project(name: str, host: str, port: int, parties: Sequence[str]) -> dict[st
         "participants": [
             {"name": host, "type": "server", "org": name, "fed_learn_port": port},
             *({"name": party, "type": "client", "org": party} for party in parties),
-            {"name": ADMIN, "type": "admin", "org": name, "role": "project_admin"},
+            *({"name": user_of(kit), "type": "admin", "org": name, "role": role.flare} for kit, role in ROLES.items()),
         ],
         "builders": [
             {"path": f"{lighter}.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
@@ -176,7 +203,7 @@ def _close(kit: Path, name: str) -> None:
     """Remove permissions that FLARE grants by default."""
     _make_private(kit)
     default = kit / "local" / "resources.json.default"
-    if name == "admin" or not default.exists():
+    if name in ROLES or not default.exists():
         return
     resources = json.loads(default.read_text(encoding="utf-8"))
     resources["class_list_enforcement_mode"] = "enforce"
@@ -186,10 +213,14 @@ def _close(kit: Path, name: str) -> None:
         resources["allow_log_streaming"] = False
     _write(kit / "local" / "resources.json", resources)
     permissions = json.loads((kit / "local" / "authorization.json.default").read_text(encoding="utf-8"))
-    allowed = ("submit_job", "manage_job", "download_job", "view", "operate", "app_command")
-    rights = dict.fromkeys(allowed, "any")
-    permissions["permissions"] = {"project_admin": rights | dict.fromkeys(_NOBODY, "none")}
+    nothing = dict.fromkeys(_NOBODY if name == "server" else (*_NOBODY, "operate"), "none")
+    permissions["permissions"] = {role.flare: {**role.rights, **nothing} for role in ROLES.values()}
     _write(kit / "local" / "authorization.json", permissions)
+
+
+def user_of(kit: str) -> str:
+    """Return the name under which an admin's kit logs in."""
+    return f"{kit}@evenhand.invalid"
 
 
 def _make_private(folder: Path) -> None:

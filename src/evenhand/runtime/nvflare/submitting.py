@@ -174,8 +174,8 @@ class _Queue:
 
 
 def abort(admin: Admin, job_id: str) -> None:
-    """Abort a job that waits or runs; nothing happens if it has ended."""
-    with contextlib.suppress(Exception):
+    """Abort a job that waits or runs; nothing happens if it has ended, or if the server does not answer."""
+    with contextlib.suppress(LostError, api_spec.JobNotRunning, api_spec.JobNotFound):
         admin.ask(lambda session: session.abort_job(job_id), patience=0.0)
 
 
