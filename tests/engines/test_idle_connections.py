@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
 
-from support.shops import Shops, running_shops
+from support.shops import PARTIES, Shops, running_shops
 
 from evenhand.runtime.nvflare.drivers import evenhand_listener
 from evenhand.runtime.nvflare.health import check_kit
@@ -53,6 +53,10 @@ def test_five_hundred_idle_connections_and_a_healthy_run_beside_them(shops: Shop
     assert refused
     assert len(refused) < 20, "one line every ten seconds at most"
     assert "Traceback" not in log
+    # A run that went well leaves no ERROR in any log.
+    for name in ("server", *PARTIES):
+        errors = [line for line in (shops.folder / f"{name}.log").read_text().splitlines() if " - ERROR - " in line]
+        assert not errors, errors[:3]
 
 
 def test_a_connection_that_says_nothing_is_closed(shops: Shops) -> None:

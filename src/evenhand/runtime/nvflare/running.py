@@ -16,6 +16,7 @@ from evenhand.errors import RunError
 from evenhand.runtime.files import hold
 from evenhand.runtime.nvflare.certificates import check_certificate
 from evenhand.runtime.nvflare.kits import DRIVERS, settle
+from evenhand.runtime.nvflare.quiet import quieten
 
 _BUSY: Final = "the kit {folder} is in use by {holder}; stop it first. Each kit runs once"
 
@@ -45,6 +46,7 @@ class RunningKit:
         self._held.enter_context(hold(self._kit, _BUSY))
         try:
             settle(kit, store)
+            quieten(kit)
             self._process = self._start(kit, start, settings, log)
         except BaseException:
             self._held.close()
