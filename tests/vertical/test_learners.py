@@ -24,6 +24,7 @@ from evenhand.models.learning.regressor import RegressorLearner, Resampled
 from evenhand.models.learning.tree import TreeLearner
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
+from evenhand.vertical.learners.messages import OUTPUTS
 from evenhand_reproductions.in_memory import train_vertical
 
 PEOPLE = small(seed=1, rows=400)
@@ -198,13 +199,32 @@ def test_the_run_goes_on_without_a_failing_model_if_the_terms_say_so(how: str, p
     with pytest.warns(LearnerWarning, match=f"^p1: its learner failed in round .: .*{WRONG[how]}"):
         run = train(["linear", Broken(how), "linear"], options=options, protection=protection)
     failed = run.models["p1"]
-    assert not failed.predict(PEOPLE.matrix[:, [1]]).any()
+    # In a sum zeros would leave the other party's column to the receiver.
+    assert failed.predict(PEOPLE.matrix[:, [1]]).any() == (protection == "masked")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         without = train(["linear", "linear"], blocks=[[2, 0], [3]], options={"folds": 2})
     # Coefficients of zero columns change nothing; seeds of linear models are not used.
     if protection == "none":
         np.testing.assert_allclose(scores(run), scores(without, [[2, 0], [3]]), atol=1e-6)
+
+
+def test_a_party_with_nothing_to_send_does_not_uncover_the_others() -> None:
+    """The sum of a round is not the other passive party's column, up to a factor."""
+    options = {"failing": "continue", "folds": 2}
+    with pytest.warns(LearnerWarning):
+        alone = train(["linear", Broken("nan"), "linear"], max_rounds=1, options=options)
+    with pytest.warns(LearnerWarning):
+        masked = train(["linear", Broken("nan"), "linear"], max_rounds=1, options=options, protection="masked")
+    (column,) = sent(alone, "p2")
+    (total,) = sent(masked, "together")
+    assert abs(np.corrcoef(total, column)[0, 1]) < 0.95
+
+
+def sent(run: VerticalRun, name: str) -> list[np.ndarray]:
+    """The first column of each answer; `together` is the sum that the server finds behind the masks."""
+    messages = run.transcript.messages or []
+    return [one["columns"][0] for one in messages if one.kind == OUTPUTS.kind and one.sender == name]
 
 
 LEARNERS: dict[str, Any] = {

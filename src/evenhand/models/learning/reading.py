@@ -8,6 +8,7 @@ from typing import Final
 from evenhand.errors import RunError
 from evenhand.models.learning.base import Fitted, Nothing, PartyLearner, SavedLearner
 from evenhand.models.learning.booster import BoosterFit
+from evenhand.models.learning.covering import CoveredFit
 from evenhand.models.learning.linear import LinearFit
 from evenhand.models.learning.perceptron import PerceptronFit
 from evenhand.models.learning.tree import TreeFit
@@ -25,6 +26,8 @@ _READERS: Final[dict[str, Callable[[SavedLearner], Fitted]]] = {
 def read(saved: SavedLearner, learner: PartyLearner | None = None) -> Fitted:
     """Return a fitted model."""
     try:
+        if saved.format == CoveredFit.format:
+            return CoveredFit.of(saved, lambda inner: read(inner, learner))
         if saved.format in _READERS:
             return _READERS[saved.format](saved)
         if learner is not None:

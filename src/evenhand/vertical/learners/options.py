@@ -20,7 +20,8 @@ class Learners(CheckedOptions):
     ----------
     features
         Number of columns that each party sends in a round: its model's output, or with more than one the last hidden
-        layer of a network and the leaves of a tree. Models with fewer outputs send columns of zeros beside them.
+        layer of a network and the leaves of a tree. Models with fewer outputs send columns of zeros beside them, or
+        behind masks random functions of their columns.
     folds
         Number of models that each party fits in a round, each without one fold of the rows. Coefficients are fitted,
         and bounds are met, at the outputs of models that have not seen the row. New people get the average of all
@@ -34,7 +35,8 @@ class Learners(CheckedOptions):
     failing
         What follows if a party's model cannot be fitted, or gives what is no finite number or the same for every row.
         ``"end"``: the party ends the run. ``"continue"``: it sends a column of zeros for that round, and a warning is
-        shown at the party only.
+        shown at the party only. Behind masks it sends a random function of its columns, because zeros would leave the
+        sum to the other parties.
     """
 
     features: Annotated[int, Field(ge=1, le=256)] = 1

@@ -11,6 +11,7 @@ from evenhand.arrays import Array
 from evenhand.errors import DataError, EvenhandError, InputError, LearnerWarning, ProtocolError
 from evenhand.models.learned import LearnedModel, shaped
 from evenhand.models.learning.base import Fitted, Nothing, PartyLearner
+from evenhand.models.learning.covering import CoveredFit, covering
 from evenhand.models.learning.linear import LinearLearner
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
@@ -41,6 +42,8 @@ class LearnersParty(Party):
         super().__init__(terms, name, LearnedModel(self.learner, columns, options.features, intercept))
         self.sizes = {**self.sizes, "folds": self.folds, "columns": self.folds * options.features}
         self.model.matrix = own.matrix
+        # Whether what the party sends hides in a sum what others send.
+        self._covers = terms.only_sums and name in terms.passive
         # Rounds in which a model could not be fitted.
         self.failures = 0
 
@@ -80,16 +83,20 @@ class LearnersParty(Party):
         # The same model of the round before.
         before = len(self.model.fitted) - self.folds
         warm = self.model.fitted[before] if before >= 0 else None
-        found, outputs = self._fitted(fold, response, curvature, warm)
-        self.effort += float(outputs.size) * max(self.model.columns, 1)
-        return self.model.add(found, outputs)
-
-    def _fitted(self, fold: int, response: Array, weight: Array, warm: Fitted | None) -> tuple[Fitted, Array]:
-        """Fit the learner; return the model and its outputs, (rows, features)."""
-        rows, features = self.terms.n_rows, self.options.features
+        warm = warm.inner if isinstance(warm, CoveredFit) else warm
         # Each party, round and model has a seed of its own, so that adding a party does not change other models.
         entropy = [self.terms.job.seed, self.terms.names.index(self.name), self.round, fold]
         seed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) % 2**31
+        found, outputs = self._fitted(response, curvature, warm, seed)
+        if self._covers and not (full := covering(outputs)).all():
+            found = CoveredFit.drawn(found, ~full, self.model.matrix, seed)
+            outputs = found.outputs(self.model.matrix)
+        self.effort += float(outputs.size) * max(self.model.columns, 1)
+        return self.model.add(found, outputs)
+
+    def _fitted(self, response: Array, weight: Array, warm: Fitted | None, seed: int) -> tuple[Fitted, Array]:
+        """Fit the learner; return the model and its outputs, (rows, features)."""
+        rows, features = self.terms.n_rows, self.options.features
         try:
             found = self.learner.fit(
                 self.model.matrix,

@@ -1,0 +1,405 @@
+"""Any model at any party, in a few rounds: beside FairVFL's steps, Adam, pooled models and GAL's rule.
+
+Six parties, encoded columns dealt by lot; the papers' splits where they have them, else 70 % of at most `--most` rows.
+Methods:
+
+- `learners, DEO`: networks, bound .01 on the loss over the positives (DEO) on the training rows, one model (folds = 1);
+- `learners, DEO, unmasked`: the same where the server receives each party's column;
+- `learners, odds`: networks, equalized odds on error ≤ .01 at cross-fitted scores, masked sums;
+- `learners`, `learners, unmasked`, `learners, trees`: without constraint, cross-fitted;
+- `Adam`: FairVFL's messages with Adam and a penalty, `--adam` rounds, DEO ≤ .01;
+- `pooled MLP`: all columns in one place, scikit-learn's perceptron, chosen from a grid on a sixth of the rows;
+- `pooled LightGBM`: all columns in one place, stopped early on a sixth of the rows;
+- `GAL`: each party fits the same network to pseudo-residuals, weighted by a non-negative sum of one, with a scalar step
+  from a line search (Diao et al., arXiv 2106.01425); no constraint, no joint solution, ten rounds.
+
+FairVFL's published steps are those of `fairvfl-table2` (32,000, 12,000 and 10,000 rounds), read from its results.
+
+Each fit is added to `--out` as soon as it is done, and is not repeated: a part can be run at a time.
+
+    python benchmarks/learners.py [--source FOLDER] [--sets NAME ...] [--seeds 20 ...] [--methods NAME ...] --out FILE
+    python benchmarks/learners.py --show --out FILE
+    python benchmarks/learners.py --mixed [--source FOLDER] [--seeds 20 ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from learners_mixed import mixed
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import minimize_scalar, nnls
+from scipy.special import expit
+from sklearn.metrics import roc_auc_score
+
+from evenhand.constraints.kinds import Constraint, EqualizedOdds, EqualOpportunity
+from evenhand.data import PartyEncoder, load
+from evenhand.models.learning.choose import as_learner
+from evenhand.models.learning.network import NetworkLearner
+from evenhand.models.saved import joint_scores
+from evenhand.protocol.job import Job
+from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.data.splits import papers_split, party_sizes, split_columns
+from evenhand_reproductions.in_memory import train_vertical
+
+SETS = ("compas", "communities-crime", "adult", "credit-default", "give-me-some-credit")
+PAPERS = SETS[:3]
+RESULTS = Path(__file__).parent.parent / "reproductions" / "results" / "fairvfl-table2.json"
+DEO, ODDS = EqualOpportunity(0.01), EqualizedOdds(0.01, measure="error")
+SOFT = {"folds": 1, "exact_rates": False}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Training and test rows: blocks of columns at six parties, labels ±1, and the first sensitive attribute."""
+
+    train: list[np.ndarray]
+    test: list[np.ndarray]
+    labels: np.ndarray
+    test_labels: np.ndarray
+    groups: pd.DataFrame
+    test_groups: np.ndarray
+
+    def parties(self, learner: Any) -> list[PartyColumns]:
+        found = None if learner is None else as_learner(learner)
+        return [PartyColumns(f"party{k}", one, k == 0, learner=found) for k, one in enumerate(self.train)]
+
+    @property
+    def pooled(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.hstack(self.train), np.hstack(self.test)
+
+
+def draw(name: str, source: Path | None, seed: int, most: int) -> Draw:
+    data = load(name, source=source)
+    if name in PAPERS:
+        train, test = papers_split(name, seed=seed)
+        places = data.frame.index.get_indexer(train), data.frame.index.get_indexer(test)
+    else:
+        order = np.random.default_rng(seed).permutation(len(data.frame))[:most]
+        places = order[: int(0.7 * len(order))], order[int(0.7 * len(order)) :]
+    encoder = PartyEncoder().fit(data.frame.iloc[places[0]])
+    matrices = [np.asarray(_dense(encoder.transform(data.frame.iloc[one]))) for one in places]
+    width = matrices[0].shape[1]
+    shares = split_columns(width, party_sizes(name) if name in PAPERS else _even(width), seed=seed)
+    labels = np.where(data.label == data.positive, 1.0, -1.0)
+    groups = data.sensitive.iloc[:, :1].reset_index(drop=True)
+    return Draw(
+        [matrices[0][:, one] for one in shares],
+        [matrices[1][:, one] for one in shares],
+        labels[places[0]],
+        labels[places[1]],
+        groups.iloc[places[0]].reset_index(drop=True),
+        groups.iloc[places[1]].iloc[:, 0].to_numpy(),
+    )
+
+
+def _dense(matrix: Any) -> Any:
+    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
+
+
+def _even(width: int) -> list[int]:
+    return [len(one) for one in np.array_split(np.arange(width), 6)]
+
+
+def learners(
+    given: Draw,
+    seed: int,
+    learner: Any,
+    constraint: Constraint | None = None,
+    protection: str = "masked",
+    rounds: int = 12,
+    **options: Any,
+) -> dict[str, Any]:
+    job = Job(
+        solver="learners",
+        constraints=() if constraint is None else (constraint,),
+        max_rounds=rounds,
+        tol=1e-3,
+        seed=seed,
+        protection=protection,  # type: ignore[arg-type]
+        options=options,
+    )
+    return _trained(given, job, learner)
+
+
+def adam(given: Draw, seed: int, rounds: int) -> dict[str, Any]:
+    options = {"step": 0.01, "optimiser": "adam", "penalty": 1.0}
+    job = Job(solver="fairvfl", model="mlp", constraints=(DEO,), max_rounds=rounds, tol=0.0, seed=seed, options=options)
+    return _trained(given, job, None)
+
+
+def _trained(given: Draw, job: Job, learner: Any) -> dict[str, Any]:
+    parties = given.parties(learner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = train_vertical(job, parties, given.labels, given.groups)
+    blocks = {f"party{k}": one for k, one in enumerate(given.test)}
+    seen = joint_scores(run.models, {one.name: one.matrix for one in parties})
+    found = measured(given, joint_scores(run.models, blocks), seen)
+    # Of every fiftieth round, where there are many.
+    history = run.history.iloc[:: max(1, len(run.history) // 50)]
+    return found | {
+        "rounds": int(run.certificate.rounds),
+        "converged": bool(run.certificate.converged),
+        "violation": float(run.certificate.violation),
+        "bytes": int(run.transcript.total_bytes),
+        "objectives": dict(zip(history["round"].tolist(), history["objective"].tolist(), strict=True)),
+        "violations": dict(zip(history["round"].tolist(), history["violation"].tolist(), strict=True)),
+    }
+
+
+def pooled_mlp(given: Draw, seed: int) -> dict[str, Any]:
+    from sklearn.neural_network import MLPClassifier
+
+    (rows, test), y, random = given.pooled, given.labels > 0, np.random.default_rng(seed)
+    aside = random.random(len(y)) < 1 / 6
+    best: tuple[float, Any] = (np.inf, None)
+    for hidden in ((32, 16), (64,), (128, 64)):
+        for alpha in (1e-4, 1e-2, 1.0):
+            for rate in (1e-3, 4e-3):
+                one = MLPClassifier(
+                    hidden, alpha=alpha, learning_rate_init=rate, early_stopping=True, max_iter=60, random_state=seed
+                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    one.fit(rows[~aside], y[~aside])
+                loss = _log_loss(_odds(one.predict_proba(rows[aside])[:, 1]), given.labels[aside])
+                if loss < best[0]:
+                    best = loss, one
+    return measured(given, _odds(best[1].predict_proba(test)[:, 1]), _odds(best[1].predict_proba(rows)[:, 1]))
+
+
+def pooled_lightgbm(given: Draw, seed: int) -> dict[str, Any]:
+    import lightgbm
+
+    (rows, test), y, random = given.pooled, given.labels > 0, np.random.default_rng(seed)
+    aside = random.random(len(y)) < 1 / 6
+    best: tuple[float, Any] = (np.inf, None)
+    for leaves in (8, 16, 31):
+        one = lightgbm.LGBMClassifier(
+            n_estimators=1000, learning_rate=0.05, num_leaves=leaves, random_state=seed, verbose=-1, n_jobs=1
+        )
+        stop = lightgbm.early_stopping(30, verbose=False)
+        one.fit(rows[~aside], y[~aside], eval_set=[(rows[aside], y[aside])], callbacks=[stop])
+        loss = _log_loss(one.predict(rows[aside], raw_score=True), given.labels[aside])
+        if loss < best[0]:
+            best = loss, one
+    return measured(given, best[1].predict(test, raw_score=True), best[1].predict(rows, raw_score=True))
+
+
+def gal(given: Draw, seed: int, rounds: int = 10) -> dict[str, Any]:
+    """GAL's rule, with the same networks: weights of parties and a scalar step, round by round."""
+    learner, y = NetworkLearner(), given.labels
+    random = np.random.default_rng(seed)
+    aside = random.random(len(y)) < 0.1
+    share = float((y > 0).mean())
+    scores = np.full(len(y), np.log(share / (1 - share)))
+    test = np.full(len(given.test_labels), scores[0])
+    best = (np.inf, test, scores, 0)
+    warm: list[Any] = [None] * len(given.train)
+    for number in range(1, rounds + 1):
+        residual = y * expit(-y * scores)
+        outputs, others = [], []
+        for place, (one, other) in enumerate(zip(given.train, given.test, strict=True)):
+            weight = np.where(aside, 0.0, 1.0)
+            own = seed * 1000 + number * 10 + place
+            warm[place] = learner.fit(one, residual, weight, warm=warm[place], seed=own, features=1)
+            outputs.append(warm[place].outputs(one))
+            others.append(warm[place].outputs(other))
+        weights, _ = nnls(np.array(outputs).T[~aside], residual[~aside])
+        weights = weights / weights.sum() if weights.sum() else np.full(len(outputs), 1 / len(outputs))
+        way = weights @ np.array(outputs)
+        step = minimize_scalar(
+            lambda eta, way=way, scores=scores: _log_loss((scores + eta * way)[~aside], y[~aside]),
+            bounds=(0.0, 50.0),
+            method="bounded",
+        ).x
+        scores, test = scores + step * way, test + step * (weights @ np.array(others))
+        if (loss := _log_loss(scores[aside], y[aside])) < best[0]:
+            best = loss, test, scores, number
+    return measured(given, best[1], best[2]) | {"rounds": best[3]}
+
+
+def _odds(chance: np.ndarray) -> np.ndarray:
+    inside = np.clip(chance, 1e-9, 1 - 1e-9)
+    return np.log(inside / (1 - inside))
+
+
+def _log_loss(scores: np.ndarray, labels: np.ndarray) -> float:
+    return float(np.logaddexp(0.0, -labels * scores).mean())
+
+
+def measured(given: Draw, scores: np.ndarray, seen: np.ndarray) -> dict[str, Any]:
+    """Return quality on test rows, DEO on both, and by how much gaps of errors exceed .01, in standard errors."""
+    labels, groups = given.test_labels, given.test_groups
+    gaps, excess = [], []
+    for label in (-1.0, 1.0):
+        rates, variances = [], []
+        for group in np.unique(groups):
+            rows = (labels == label) & (groups == group)
+            rate, count = float(np.mean((scores[rows] > 0) != (label > 0))), int(rows.sum())
+            rates.append(rate)
+            variances.append((count * rate + 1) / (count + 2) * (1 - (count * rate + 1) / (count + 2)) / count)
+        gaps.append(abs(max(rates) - min(rates)))
+        excess.append((gaps[-1] - 0.01) / np.sqrt(sum(variances)))
+    return {
+        "log loss": _log_loss(scores, labels),
+        "accuracy": float(np.mean((scores > 0) == (labels > 0))),
+        "AUC": float(roc_auc_score(labels > 0, scores)),
+        "DEO": _deo(scores, labels, groups),
+        "train DEO": _deo(seen, given.labels, given.groups.iloc[:, 0].to_numpy()),
+        "objective": _log_loss(seen, given.labels),
+        "DFP": gaps[0],
+        "DFN": gaps[1],
+        "odds beyond .01, standard errors": float(max(excess)),
+    }
+
+
+def _deo(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> float:
+    positive = labels > 0
+    slices = [positive & (groups == one) for one in np.unique(groups)]
+    means = [_log_loss(scores[rows], labels[rows]) for rows in slices]
+    return float(max(means) - min(means))
+
+
+METHODS: dict[str, Callable[[Draw, int, argparse.Namespace], dict[str, Any]]] = {
+    "learners, DEO": lambda given, seed, _: learners(given, seed, "mlp", DEO, **SOFT),
+    "learners, DEO, unmasked": lambda given, seed, _: learners(given, seed, "mlp", DEO, "none", **SOFT),
+    "learners, odds": lambda given, seed, _: learners(given, seed, "mlp", ODDS),
+    "learners": lambda given, seed, _: learners(given, seed, "mlp"),
+    "learners, unmasked": lambda given, seed, _: learners(given, seed, "mlp", None, "none"),
+    "learners, trees": lambda given, seed, _: learners(given, seed, "trees", rounds=30),
+    "Adam": lambda given, seed, asked: adam(given, seed, asked.adam),
+    "pooled MLP": lambda given, seed, _: pooled_mlp(given, seed),
+    "pooled LightGBM": lambda given, seed, _: pooled_lightgbm(given, seed),
+    "GAL": lambda given, seed, _: gal(given, seed),
+}
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Return the rows of FairVFL's published steps with ε = .01, by set."""
+    if not RESULTS.exists():
+        return {}
+    rows = [one for one in json.loads(RESULTS.read_text())["records"] if one["method"] == "FairVFL(ε=0.01)"]
+    found: dict[str, dict[str, Any]] = {}
+    for one in rows:
+        if one["rounds"] <= found.get(one["set"], {"rounds": np.inf})["rounds"]:
+            found[one["set"]] = one
+    return found
+
+
+def show(path: Path) -> None:
+    table, marks = pd.read_json(path, lines=True), published()
+    console = Console(width=150)
+    heads = "set, method, seeds, rounds, objective, train DEO, test ACC, AUC, DFP, DFN, MB, CPU s"
+    shown = Table(*heads.split(", "))
+    for (name, method), rows in table.groupby(["set", "method"], sort=False):
+        mean = rows.mean(numeric_only=True)
+        shown.add_row(
+            name,
+            method,
+            str(len(rows)),
+            _number(mean.get("rounds"), "{:.1f}"),
+            f"{mean['objective']:.4f}",
+            f"{mean['train DEO']:.4f}",
+            f"{100 * mean['accuracy']:.2f}",
+            f"{mean['AUC']:.4f}",
+            f"{mean['DFP']:.3f}",
+            f"{mean['DFN']:.3f}",
+            _number(mean.get("bytes", np.nan) / 1e6, "{:.1f}"),
+            f"{mean['seconds']:.0f}",
+        )
+    for name, one in marks.items():
+        cells = [str(one["rounds"]), f"{one['objective']:.4f}", f"{one['train DEO']:.4f}"]
+        gaps = [f"{100 * one['accuracy']:.2f}", "", f"{one['DFP']:.3f}", f"{one['DFN']:.3f}", "", ""]
+        shown.add_row(name, "FairVFL(ε=0.01), published steps", "1", *cells, *gaps)
+    console.print(shown)
+    asked = Table("asked", "measured")
+    _targets(table, marks, asked)
+    console.print(asked)
+
+
+def _number(value: Any, how: str) -> str:
+    return "" if value is None or not np.isfinite(value) else how.format(value)
+
+
+def _targets(table: pd.DataFrame, marks: dict[str, dict[str, Any]], asked: Table) -> None:
+    for name, one in marks.items():
+        rows = table[(table["set"] == name) & (table["method"] == "learners, DEO")]
+        first = []
+        for objectives in rows.get("objectives", []):
+            there = [int(number) for number, value in objectives.items() if value <= one["objective"]]
+            first.append(min(there) if there else None)
+        if len(rows):
+            worst = rows["train DEO"].max()
+            asked.add_row(
+                f"{name}: at most 5 rounds to {one['objective']:.4f} ({one['rounds']:,} published rounds), DEO ≤ .011",
+                f"rounds {first}, largest training DEO {worst:.4f}",
+            )
+    for name in table["set"].unique():
+        both = {
+            method: table[(table["set"] == name) & (table["method"] == method)].set_index("seed")
+            for method in ("learners", "learners, unmasked", "pooled MLP", "learners, odds")
+        }
+        auc = (both["learners"]["AUC"] - both["pooled MLP"]["AUC"]).dropna()
+        if len(auc):
+            told = f"{auc.mean():+.4f} ({auc.min():+.4f} at worst)"
+            asked.add_row(f"{name}: AUC at most .002 below the pooled MLP", told)
+        cost = (both["learners"]["rounds"] - both["learners, unmasked"]["rounds"]).dropna()
+        if len(cost):
+            asked.add_row(f"{name}: masks cost at most 2 rounds", f"{cost.mean():+.1f} ({cost.max():+.0f} at most)")
+        odds = both["learners, odds"]
+        if len(odds):
+            kept = int((odds["odds beyond .01, standard errors"] <= 2.0).sum())
+            asked.add_row(f"{name}: odds within .01 + 2 standard errors on test rows in 90 %", f"{kept} of {len(odds)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, help="local folder with the data files")
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--most", type=int, default=20_000, help="rows of sets that the papers do not split")
+    parser.add_argument("--adam", type=int, default=2000, help="rounds of Adam")
+    parser.add_argument("--out", type=Path, help="file of JSON lines")
+    parser.add_argument("--show", action="store_true", help="only print the tables of the file")
+    parser.add_argument("--mixed", action="store_true", help="only run the mixed federation")
+    asked = parser.parse_args()
+    if asked.mixed:
+        mixed(asked.source, asked.seeds)
+        return
+    if asked.out is None:
+        parser.error("--out names the file that fits are added to")
+    known = set()
+    if asked.out.exists():
+        lines = map(json.loads, asked.out.read_text().splitlines())
+        known = {(one["set"], one["seed"], one["method"]) for one in lines}
+    for name in () if asked.show else asked.sets:
+        for seed in asked.seeds:
+            given = None
+            for method in asked.methods:
+                if (name, seed, method) in known:
+                    continue
+                given = given or draw(name, asked.source, seed, asked.most)
+                began = time.process_time()
+                found = METHODS[method](given, seed, asked)
+                record = {"set": name, "seed": seed, "method": method, **found}
+                record["seconds"] = time.process_time() - began
+                with asked.out.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+    show(asked.out)
+
+
+if __name__ == "__main__":
+    main()

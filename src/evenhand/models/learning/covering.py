@@ -1,0 +1,88 @@
+"""Fill columns that cover nothing, where the receiver of a sum would otherwise read the other parties' columns.
+
+A column that is the same for all rows, or for all but a few, leaves a masked sum to the others. In its place the party
+sends a random linear function of its own columns, which the receiver does not know. It is a part of the model like any
+other: it has a coefficient, and scores new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from safetensors.numpy import load, save
+
+from evenhand.arrays import Array, Booleans
+from evenhand.errors import DataError
+from evenhand.models.learning.base import Fitted, SavedLearner
+
+LEAST_ROWS = 5
+"""Fewest rows in which a column differs from its most frequent value."""
+
+
+def covering(outputs: Array) -> Booleans:
+    """Return which columns of outputs (rows, features) are different enough to cover others in a sum."""
+    largest = np.maximum(np.abs(outputs).max(axis=0, initial=0.0), np.finfo(float).tiny)
+    columns = np.round(outputs / largest, 9).T
+    most = [int(np.unique(one, return_counts=True)[1].max()) for one in columns]
+    return len(outputs) - np.array(most) >= LEAST_ROWS
+
+
+class CoveredFit(Fitted):
+    """A fitted model with random linear functions in place of some of its outputs.
+
+    Parameters
+    ----------
+    inner
+        The model.
+    filled
+        Which outputs are replaced.
+    weights
+        (columns, replaced outputs), of the party's columns.
+    """
+
+    format: ClassVar = "covered"
+
+    def __init__(self, inner: Fitted, filled: Booleans, weights: Array) -> None:
+        self.inner, self.filled, self.weights = inner, filled, weights
+
+    @classmethod
+    def drawn(cls, inner: Fitted, filled: Booleans, columns: Any, seed: int) -> CoveredFit:
+        """Draw random functions of the party's columns, each column in units of its own spread."""
+        if not sp.issparse(columns) and not isinstance(columns, np.ndarray):
+            raise DataError("its model gives almost all rows the same, which hides nothing in a sum")
+        spread = np.asarray(_numbers(columns).std(axis=0))
+        units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0.0)
+        drawn = np.random.default_rng(seed).standard_normal((len(units), int(filled.sum())))
+        return cls(inner, filled, units[:, None] * drawn)
+
+    @property
+    def decay(self) -> Any:
+        """What the model of the next round learns from this one; see `NetworkLearner`."""
+        return getattr(self.inner, "decay", None)
+
+    def outputs(self, columns: Any) -> Array:
+        found = np.zeros((columns.shape[0], len(self.filled)))
+        if not self.filled.all():
+            own = self.inner.outputs(columns)
+            own = own[:, None] if own.ndim == 1 else own
+            found[:, : own.shape[1]] = own
+        found[:, self.filled] = _numbers(columns) @ self.weights
+        return found
+
+    def saved(self) -> SavedLearner:
+        inner = self.inner.saved()
+        parts = {"filled": self.filled, "weights": self.weights, "inner": np.frombuffer(inner.content, np.uint8)}
+        return SavedLearner(self.format, save({**parts, "format": np.frombuffer(inner.format.encode(), np.uint8)}))
+
+    @classmethod
+    def of(cls, saved: SavedLearner, read: Callable[[SavedLearner], Fitted]) -> CoveredFit:
+        found = load(saved.content)
+        inner = read(SavedLearner(found["format"].tobytes().decode(), found["inner"].tobytes()))
+        return cls(inner, found["filled"], found["weights"])
+
+
+def _numbers(columns: Any) -> Array:
+    return np.nan_to_num(columns.toarray() if sp.issparse(columns) else np.asarray(columns, dtype=np.float64))
