@@ -29,7 +29,8 @@ from evenhand.jobs.proposals import proposals
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, hold_out, label_column, naming, tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
-from evenhand.jobs.vertical.rows import held_labels, open_party
+from evenhand.jobs.vertical.learners import check_learner
+from evenhand.jobs.vertical.rows import encoded_rows, held_labels, open_party, party_learner
 from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
 from evenhand.printing import printable
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
@@ -152,6 +153,10 @@ def _require_extras(job: JobFile) -> None:
     """Refuse a job if its solver needs an extra that is not installed."""
     trained = job.to_job()
     needs = {"lightgbm": "trees"} if trained.model == "trees" else {}
+    if isinstance(job, VerticalJobFile):
+        named = [check_learner(one.model, "model")[0] for one in job.party if one.model is not None]
+        needs |= {"torch": "torch"} if "mlp" in named else {}
+        needs |= {"lightgbm": "trees"} if "trees" in named else {}
     averaging = isinstance(job, HorizontalJobFile) and trained.solver not in ("sqp", "prox-al")
     if trained.model in ("mlp", "resnet18") or averaging:
         needs["torch"] = "torch"
@@ -248,8 +253,8 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
         if test is None:
             continue
         with problems.noted(), naming(f"party {party.name!r}"):
-            trees, rules = job.to_job().model == "trees", job.job.to_rules(party, job.to_job())
-            encoder, _ = table.encode(~test, job.job.scale, trees, rules)
+            trained = job.to_job()
+            encoder, _ = encoded_rows(table, ~test, job.job, party, trained, party_learner(party, trained))
             tell(f"party {party.name!r}", encoder.remarks)
         if party.label is not None:
             with problems.noted(), naming(f"party {party.name!r}"):

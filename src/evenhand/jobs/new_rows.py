@@ -37,9 +37,10 @@ from evenhand.jobs.tables import (
     not_used,
 )
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
+from evenhand.jobs.vertical.learners import kept_learner
 from evenhand.jobs.vertical.runs import align_parties
 from evenhand.models.base import Scorer
-from evenhand.models.saved import from_state, joint_scores, state_is_of_trees
+from evenhand.models.saved import from_state, joint_scores, needs_learner, state_is_of_trees
 from evenhand.protocol.align import held_places
 from evenhand.protocol.job import MissingParty
 from evenhand.protocol.state import State
@@ -296,7 +297,8 @@ def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
     """Return a party's model from a finished run; refuse a model that does not fit the party's encoder."""
     state = folder.read_party(name, "weights")
     try:
-        model = from_state(state, *(_texts(folder, name, state) if state_is_of_trees(state) else ()))
+        texts = _texts(folder, name, state) if state_is_of_trees(state) else ("", "")
+        model = from_state(state, *texts, kept_learner(folder, name) if needs_learner(state) else None)
     except RunError as error:
         raise RunError(f"{folder.path}: party {name!r}: {error}") from error
     if state["columns"] != encoder.width_out:

@@ -13,6 +13,7 @@ from evenhand.models.across import Routes, routes_from_state, routes_state
 from evenhand.models.base import Scorer
 from evenhand.models.learned import LearnedModel, learned_from_state, learned_state
 from evenhand.models.learning.base import PartyLearner
+from evenhand.models.learning.reading import KNOWN_FORMATS
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.models.trees import TreesModel
@@ -111,6 +112,12 @@ def state_is_of_trees(state: State) -> bool:
     """Return whether the state belongs to trees, which also have a text file."""
     kind = state.get("model")
     return isinstance(kind, str) and kind == "trees"
+
+
+def needs_learner(state: State) -> bool:
+    """Return whether a fitted model in the state is read by the party's own learner."""
+    formats: Any = state.get("formats")
+    return isinstance(formats, list) and not set(map(str, formats)) <= KNOWN_FORMATS
 
 
 def _trees(state: State, weights: Array, columns: int, text: str, splits: str) -> TreesModel:

@@ -216,9 +216,14 @@ def _columns(folder: RunFolder) -> dict[str, dict[str, str]]:
 
 
 def _importances(folder: RunFolder) -> dict[str, pd.Series[float]]:
-    """Return each owner's columns by the gain of their splits, for trees."""
+    """Return each owner's columns by the gain of their splits, for trees, or by permutation, for learners."""
     found = {}
     for owner, read in folder.owners.items():
+        if f"parties/{owner}/importances.json" in folder.files:
+            table = read("importances")
+            known = {name: float(value) for name, value in table.items() if isinstance(value, (int, float))}
+            found[owner] = pd.Series(known, dtype=float)
+            continue
         state = read("weights")
         if state_is_of_trees(state) and folder.split != "horizontal":
             splits = folder.read_trees(owner, "splits") if state.get("splits") else ""

@@ -211,7 +211,7 @@ class RunFolder:
     # -- models and encoders
 
     def write_party(self, name: str, what: str, content: State | Mapping[str, Any]) -> None:
-        """`what` is ``"weights"`` or ``"rows"`` (states with arrays), ``"encoder"`` or ``"reference"`` (plain JSON)."""
+        """`what` is ``"weights"`` or ``"rows"`` (states with arrays), or the name of plain JSON: ``"encoder"``, ..."""
         self._write_part(f"parties/{name}", f"party {name}", what, content)
 
     def write_trees(self, name: str, what: str, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pandas as pd
 from scipy import sparse
 
-from evenhand.arrays import Array, Integers, Matrix
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.columns import Bin, EncodedColumn, Shape, require, require_keys
 from evenhand.data.tables.encoding import VERSION, PartyEncoder, as_frame
 from evenhand.errors import DataError
@@ -48,6 +48,11 @@ class UnencodedColumns(PartyEncoder):
             "a model that takes columns as they are needs every row of the label holder, and some are absent; choose "
             "columns='standard' for the model"
         )
+
+    def spread(self, encoded: Matrix, there: Booleans) -> Matrix:
+        if not there.all():
+            raise DataError("its model takes raw columns and needs all rows; choose ids = 'inner', or another model")
+        return encoded
 
     @property
     def columns_in(self) -> list[str]:

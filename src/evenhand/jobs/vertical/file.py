@@ -31,6 +31,8 @@ from evenhand.jobs.schema import (
     located,
     to_model,
 )
+from evenhand.jobs.vertical.learners import check_learner
+from evenhand.models.kinds import OwnModels
 from evenhand.protocol.job import Job, MissingParty, RuntimeName, Weights
 from evenhand.solvers.registry import VERTICAL, check_job, check_monotone, check_takes_weights, default_numbers, resolve
 from evenhand.training.vertical_sources import HowAligned
@@ -62,7 +64,8 @@ class VerticalJobSection(TrainingSection):
 
     split: Literal["vertical"] = key("Parties have different columns of the same people.", "vertical", "vertical")
     model: ModelTable = key(
-        "Model of each party: `linear`, `mlp` (extra `torch`) or `trees` (extra `trees`); see [models](#models).",
+        "Model of each party: `linear`, `mlp` (extra `torch`) or `trees` (extra `trees`); see [models](#models). `own` "
+        "with solver `learners`: each party names its own.",
         {"kind": "mlp", "hidden": [64]},
         "linear",
     )
@@ -132,7 +135,7 @@ class VerticalJobSection(TrainingSection):
         rules = party.to_rules(default_numbers(job, "vertical") if self.numbers == "auto" else self.numbers)
         return replace(rules, monotone=party.monotone)
 
-    def as_job(self, monotone: bool = False, classes: Sequence[Label] = ()) -> Job:
+    def as_job(self, monotone: bool = False, classes: Sequence[Label] = (), own: bool = False) -> Job:
         """Return what to train.
 
         Parameters
@@ -141,7 +144,14 @@ class VerticalJobSection(TrainingSection):
             Whether a party has monotone columns.
         classes
             All labels, if there are three or more.
+        own
+            Whether a party names a model of its own.
         """
+        model = to_model(self.model, "vertical")
+        if own and model.kind not in ("linear", "own"):
+            raise JobError(f"key job.model is {model.kind!r}, but a party names a model of its own; set one of the two")
+        if own and model.kind == "linear":
+            model = OwnModels(fit_intercept=model.job_fields["fit_intercept"])
         if classes and isinstance(self.class_weight, ClassWeightSection):
             raise JobError(
                 f"key job.class_weight: negative and positive are for two labels, and there are {len(classes)}; choose "
@@ -158,7 +168,7 @@ class VerticalJobSection(TrainingSection):
             if isinstance(self.class_weight, ClassWeightSection)
             else self.class_weight,
             classes=tuple(classes),
-            **to_model(self.model, "vertical").job_fields,
+            **model.job_fields,
         )
         if monotone:
             job = replace(job, options={**job.options, "monotone": True})
@@ -198,6 +208,12 @@ class PartySection(TableSection, EncodedSection, GroupedSection):
     weight: str | None = key(
         "Column with the number of people that a row stands for; only beside the label.", "households", None
     )
+    model: ModelTable | None = key(
+        "The party's own model, with solver `learners`: `linear`, `curves`, `mlp`, `trees`, or a function of its own "
+        "code, `package.module:function`, which gives a regressor or a torch module; see [learners](learners.md).",
+        {"kind": "mlp", "epochs": 30},
+        None,
+    )
 
 
 class VerticalJobFile(ClockedFile):
@@ -211,7 +227,8 @@ class VerticalJobFile(ClockedFile):
         """Return what to train, with the solver named."""
         labels = (party.label for party in self.party if party.label is not None)
         classes = next((one.classes for one in labels if one.classes), ())
-        return self.job.as_job(any(party.monotone for party in self.party), classes)
+        own = any(party.model is not None for party in self.party)
+        return self.job.as_job(any(party.monotone for party in self.party), classes, own)
 
     @property
     def label_party(self) -> PartySection:
@@ -263,6 +280,8 @@ def check_party(party: PartySection, where: str) -> None:
         raise JobError(f'party {party.name!r}: incomplete = "drop" is for the party with the label; remove it')
     if party.weight is not None and party.label is None:
         raise JobError(f"party {party.name!r} names a weight; only the party with the label may")
+    if party.model is not None:
+        check_learner(party.model, f"{where}.model")
     with under(f"party {party.name!r}"):
         check_columns(party)
         check_grouped(party, party.sensitive)

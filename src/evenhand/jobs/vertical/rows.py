@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.data.tables.reference import Reference
 from evenhand.data.tables.twins import twins
+from evenhand.data.tables.unencoded import UnencodedColumns
 from evenhand.errors import DataError, JobError, ProtocolError
 from evenhand.jobs.ledger import Ledger, Limits, data_name
 from evenhand.jobs.quality import QualityRows, check_measurable, measurable
@@ -48,6 +50,8 @@ from evenhand.jobs.vertical.file import (
     VerticalJobSection,
     table_source,
 )
+from evenhand.jobs.vertical.learners import section_learner
+from evenhand.models.learning.base import PartyLearner
 from evenhand.printing import listed
 from evenhand.privacy.randomised_response import SECRET_BYTES, AnswerKey
 from evenhand.protocol.align import SentIds, id_sums
@@ -205,12 +209,7 @@ class TableRows:
     def columns(self) -> EncodedColumns:
         with naming(self.owner):
             own, training = self.open(), ~self.test[self.there]
-            encoder, matrix = own.encode(
-                training,
-                self._section.scale,
-                self._trained.model == "trees",
-                self._section.to_rules(self.party, self._trained),
-            )
+            encoder, matrix = encoded_rows(own, training, self._section, self.party, self._trained, self.learner)
             if (~self.there & ~self.test).any():
                 encoder, matrix = encoder.marking_absence(), with_mark(matrix)
             self.encoder, self.matrix = encoder, encoder.spread(matrix, self.there)
@@ -228,7 +227,13 @@ class TableRows:
             self.encoder.categorical,
             signs=signs,
             marks_absence=self.encoder.marks_absence,
+            learner=self.learner,
         )
+
+    @cached_property
+    def learner(self) -> PartyLearner | None:
+        """The model of the party's own choice, if the job lets each party choose."""
+        return party_learner(self.party, self._trained)
 
     @property
     def held(self) -> QualityRows:
@@ -250,6 +255,39 @@ class TableRows:
         """Return the rows of each non-empty part, to measure quality on."""
         found = {name: self.held.some(part) for name, part in parts_of(self.test).items()}
         return measurable(found, self._section.asks_for_test_rows)
+
+
+def party_learner(party: PartySection, trained: Job) -> PartyLearner | None:
+    """Return the learner that a party's section names; refuse one where the job's solver takes none."""
+    if trained.model != "own":
+        if party.model is not None:
+            raise JobError(
+                f"party {party.name!r} names a model of its own, but the job's solver is {trained.solver!r}; choose "
+                "solver 'learners' in the job, or remove the key model"
+            )
+        return None
+    return None if party.model is None else section_learner(party.model)
+
+
+def encoded_rows(
+    table: PartyTable,
+    training: Booleans,
+    section: VerticalJobSection,
+    party: PartySection,
+    trained: Job,
+    learner: PartyLearner | None,
+) -> tuple[PartyEncoder, Matrix]:
+    """Encode a party's rows as its model needs them."""
+    encoding, rules = None if learner is None else learner.encoding, section.to_rules(party, trained)
+    if encoding == "raw":
+        if not isinstance(table, FrameTable):
+            raise DataError("its model takes raw columns, which tables in CSV format and databases have; give one")
+        frame = table.known[list(table.features)]
+        encoder = UnencodedColumns().fit(frame)
+        return encoder, encoder.transform(frame)
+    if encoding == "curves":
+        rules = replace(rules, auto_numbers="curves")
+    return table.encode(training, section.scale, trained.model == "trees" or encoding == "as_is", rules)
 
 
 class ServerRows:
@@ -357,6 +395,8 @@ def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
     if not test.any():
         return matrix
     places = np.flatnonzero(~test)
+    if isinstance(matrix, pd.DataFrame):
+        return matrix.iloc[places]
     return matrix[places] if sp.issparse(matrix) else np.take(matrix.T, places, axis=1).T
 
 

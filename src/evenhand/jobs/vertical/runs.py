@@ -37,6 +37,8 @@ from evenhand.jobs.tables import absent_rows, not_used, parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.models.base import Scorer
+from evenhand.models.importances import permutation_importances
+from evenhand.models.learned import LearnedModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import joint_scores, to_state
 from evenhand.models.trees import TreesModel
@@ -270,6 +272,11 @@ def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scor
         # A mark of rows that the party lacks is one more weight.
         if spread is not None and len(spread) == encoder.width_out and (bands := encoder.bands(spread)):
             folder.write_party(name, "bands", {"columns": bands})
+    if isinstance(model, LearnedModel) and model.matrix is not None:
+        found = permutation_importances(model, model.matrix)
+        if found is not None:
+            table = dict(zip(encoder.feature_names_out, found.tolist(), strict=True))
+            folder.write_party(name, "importances", table)
     if isinstance(model, TreesModel):
         folder.write_trees(name, "trees", model.text)
         if model.splits:

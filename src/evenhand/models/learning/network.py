@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from pydantic import Field
 from safetensors.numpy import load, save
 
 from evenhand.arrays import Array
@@ -20,8 +21,6 @@ from evenhand.models.learning.base import Encoding, Fitted, PartyLearner, SavedL
 from evenhand.models.learning.perceptron import PerceptronFit
 from evenhand.protocol.job import Count, Positive
 
-VALIDATION = 0.15
-"""Share of the rows that decide when to stop."""
 FEWEST_ROWS = 100
 """Rows below which none are set aside: the network is trained for a quarter of the epochs."""
 DECAYS = (0.01, 0.3)
@@ -55,6 +54,9 @@ class NetworkLearner(PartyLearner):
         Of AdamW, at first; it falls to almost zero over the epochs.
     patience
         Epochs without progress on the rows set aside after which training ends with the best epoch.
+    aside
+        Share of the rows that decide when to stop, and which weight decay to take. With 0 the network is trained for
+        all epochs, with the smallest weight decay; so it is for a quarter of them where there are fewer than 100 rows.
     device
         Device of torch, for instance ``"cuda"``.
     """
@@ -65,6 +67,7 @@ class NetworkLearner(PartyLearner):
     batch: Count = 256
     learning_rate: Positive = 3e-3
     patience: Count = 4
+    aside: Annotated[float, Field(ge=0.0, le=0.5)] = 0.15
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -80,11 +83,11 @@ class NetworkLearner(PartyLearner):
         from evenhand.models.stacked import one_thread
 
         with one_thread(), seeded(seed):
-            rows = _Rows(torch, columns, response, weight, self.device, np.random.default_rng(seed))
+            rows = _Rows(torch, columns, response, weight, self.device, np.random.default_rng(seed), self.aside)
             decay = getattr(warm, "decay", None)
             state = self._state(torch, warm)
             tried = []
-            for one in DECAYS if decay is None else (decay,):
+            for one in (DECAYS if len(rows.held) else DECAYS[:1]) if decay is None else (decay,):
                 torch.manual_seed(seed)
                 module = self._begun(torch, columns.shape[1], features, state)
                 loss = self._train(torch, module, rows, one, np.random.default_rng(seed))
@@ -125,7 +128,8 @@ class NetworkLearner(PartyLearner):
     def _train(self, torch: Any, module: Any, rows: _Rows, decay: float, random: np.random.Generator) -> float:
         """Train the module, and leave it at its best epoch; return the loss of the rows set aside."""
         optimiser = torch.optim.AdamW(module.parameters(), lr=self.learning_rate, weight_decay=decay)
-        epochs = self.epochs if len(rows.held) else max(1, self.epochs // 4)
+        few = not len(rows.held) and self.aside > 0.0
+        epochs = max(1, self.epochs // 4) if few else self.epochs
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs, 0.05 * self.learning_rate)
         best, kept, futile = np.inf, None, 0
         for _ in range(epochs):
@@ -222,10 +226,17 @@ class _Rows:
     """The rows of a fit as tensors, and which of them are set aside."""
 
     def __init__(
-        self, torch: Any, columns: Any, response: Array, weight: Array, device: str, random: np.random.Generator
+        self,
+        torch: Any,
+        columns: Any,
+        response: Array,
+        weight: Array,
+        device: str,
+        random: np.random.Generator,
+        share: float,
     ) -> None:
         shown = random.permutation(np.flatnonzero(weight > 0.0))
-        aside = int(VALIDATION * len(shown)) if len(shown) >= FEWEST_ROWS else 0
+        aside = int(share * len(shown)) if len(shown) >= FEWEST_ROWS else 0
         self.columns = torch.from_numpy(_dense(columns)).to(device)
         self.response = torch.from_numpy(response.astype(np.float32)).to(device)
         self.weight = torch.from_numpy(weight.astype(np.float32)).to(device)

@@ -23,6 +23,10 @@ _READERS: Final[dict[str, Callable[[SavedLearner], Fitted]]] = {
 }
 
 
+KNOWN_FORMATS: Final = frozenset(_READERS)
+"""Formats that are read without the party's learner; what a covered model holds may need it."""
+
+
 def read(saved: SavedLearner, learner: PartyLearner | None = None) -> Fitted:
     """Return a fitted model."""
     try:

@@ -46,8 +46,15 @@ def weights(record: RunRecord, identifier: str) -> Markup:
             words += " A positive weight favours its class. Bars show how far a feature's weights lie apart."
             drawn = "Largest distances between weights of {}"
     elif record.importances:
-        shown, what = {owner: found.to_frame("gain") for owner, found in record.importances.items()}, "gain"
+        own = record.job.get("solver") == "learners" or record.job.get("model") == "own"
+        what = "change of score" if own else "gain"
+        shown = {owner: found.to_frame(what) for owner, found in record.importances.items()}
         words = "Columns by gain: how much splits on them reduced the objective. All bars have one scale."
+        if own:
+            words = (
+                "Columns by permutation: how much a row's score changes, on average over some training rows, when the "
+                "column has another row's value. Each party computed its own. All bars have one scale."
+            )
         drawn = "Gain of splits on the columns of {}"
     else:
         return Markup("")
