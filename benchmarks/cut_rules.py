@@ -40,8 +40,8 @@ def rows(random: np.random.Generator, size: int, columns: int) -> tuple[list[pd.
     return [frame.iloc[:, order[:half]], frame.iloc[:, order[half:]]], y
 
 
-def recalls(seed: int, size: int, columns: int, model: str) -> tuple[float, float]:
-    """Return the recall on new rows at a cut chosen on training scores, and at the one that the estimator chooses."""
+def recalls(seed: int, size: int, columns: int, model: str) -> tuple[float, ...]:
+    """Return recalls on new rows at cuts chosen on training scores and by the estimator: across columns, clients."""
     random = np.random.default_rng(seed)
     X, y = rows(random, size, columns)
     given = Threshold("recall", target=TARGET)
@@ -52,7 +52,18 @@ def recalls(seed: int, size: int, columns: int, model: str) -> tuple[float, floa
     seen = given.choose(signs, found.decision_function(X))
     fresh, truth = rows(np.random.default_rng(10_000 + seed), NEW, columns)
     scores = found.decision_function(fresh)[truth == "yes"]
-    return float((scores > seen).mean()), float((scores > found.cut_.score).mean())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        across = HorizontalClassifier(threshold=given)
+        across.fit(pd.concat(X, axis=1), y, clients=np.arange(size) % 3)
+    own = across.decision_function(pd.concat(fresh, axis=1))[truth == "yes"]
+    at_seen = given.choose(signs, across.decision_function(pd.concat(X, axis=1)))
+    return (
+        float((scores > seen).mean()),
+        float((scores > found.cut_.score).mean()),
+        float((own > at_seen).mean()),
+        float((own > across.cut_.score).mean()),
+    )
 
 
 def people(random: np.random.Generator, size: int, base: float, shift: float) -> tuple[pd.DataFrame, Any, Any]:
@@ -123,14 +134,14 @@ def main() -> None:
         return
     seeds = given.seeds
     table = Table(title=f"recall on new rows, asked: {TARGET}", title_justify="left")
-    for name in ("rows", "columns", "model", "cut on training scores", "cut on unseen scores"):
+    for name in ("rows", "columns", "model", "training scores", "unseen scores", "clients: training", "unseen"):
         table.add_column(name, justify="right")
     for size, columns in ((400, 10), (400, 40), (1000, 40), (1000, 100), (4000, 100)):
         found = np.array([recalls(seed, size, columns, "linear") for seed in range(seeds)])
         error = found.std(axis=0) / np.sqrt(seeds)
         cells = [f"{mean:.3f} ± {one:.3f}" for mean, one in zip(found.mean(axis=0), error, strict=True)]
         table.add_row(f"{size:,}", str(columns), "linear", *cells)
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -135,11 +135,13 @@ def test_a_classifier_across_clients_decides_at_its_cut() -> None:
     clients = np.arange(900) % 2
     found = HorizontalClassifier(threshold=Threshold("rate", capacity=0.1)).fit(X, y, clients=clients)
     chosen = found.predict(X) == "yes"
-    assert 0.09 <= chosen.mean() <= 0.1
+    # Scores of models without the row choose the cut, so the share on the training rows is near.
+    assert 0.08 <= chosen.mean() <= 0.12
+    assert found.cut_.chosen_on == "cross-fitted scores"
     assert ((found.decision_function(X) > found.cut_.score) == chosen).all()
     # The same rule by another positive label: "no" is predicted for a tenth.
     turned = HorizontalClassifier(threshold=Threshold("rate", capacity=0.1), pos_label="no").fit(X, y, clients=clients)
-    assert 0.09 <= (turned.predict(X) == "no").mean() <= 0.1
+    assert 0.08 <= (turned.predict(X) == "no").mean() <= 0.12
     number = HorizontalClassifier(threshold=0.2).fit(X, y, clients=clients)
     assert ((number.predict_proba(X)[:, 1] > 0.2) == (number.predict(X) == "yes")).all()
     assert number.cut_.chosen_on is None

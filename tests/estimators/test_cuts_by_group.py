@@ -137,10 +137,10 @@ def test_new_people_are_selected_at_equal_rates(split: str, pos_label: str) -> N
     model, of = fitted(split, PARITY, Threshold("rate", capacity=0.2), pos_label)
     assert model.cut_.by == "sex"
     assert set(model.cut_.groups) == {"f", "m"}
-    assert model.cut_.chosen_on == ("cross-fitted scores" if split == "vertical" else "training rows")
+    assert model.cut_.chosen_on == "cross-fitted scores"
     new, _, sex = tables(1, 20_000)
     selected = model.predict(of(new), sensitive_features=sex) == pos_label
-    assert abs(selected.mean() - 0.2) < 0.03
+    assert abs(selected.mean() - 0.2) < 0.05
     # 1,500 training rows: a standard error of the gap of rates of 0.2 is 0.021.
     assert np.ptp([selected[sex["sex"] == one].mean() for one in "fm"]) < 0.06
     scores = model.decision_function(of(new)) * (1.0 if pos_label == "yes" else -1.0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from evenhand.arrays import Array
@@ -18,7 +19,7 @@ from evenhand.protocol.messages import Message
 from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.solvers.agreeing import draft_terms
 from evenhand.solvers.registry import check_job
-from evenhand.training.horizontal import _scores
+from evenhand.training.horizontal import own_folds, unseen_scores, without_fold
 
 JOB = Job(solver="sqp", rule={"rule": "rate", "capacity": 0.2})  # type: ignore[arg-type]
 MODEL: dict[str, Any] = {
@@ -34,7 +35,7 @@ def client() -> CountingClient:
     random = np.random.default_rng(0)
     rows = ClientRows("a", random.normal(size=(9, 3)), np.resize([1.0, -1.0], 9))
     terms = replace(draft_terms(JOB, ["a", "b"]), shape=(3,))
-    return CountingClient(rows, lambda model: _scores(model, rows, terms))
+    return CountingClient(rows, lambda models: unseen_scores(models, rows, None, terms))
 
 
 NO_GROUPS = np.zeros(0)
@@ -45,7 +46,11 @@ SECOND = np.linspace(FIRST[250], FIRST[252], EDGES)
 def look(number: int, model: dict[str, Any] | None, edges: Array | None = None) -> Message:
     content = b"" if model is None else state_bytes(model)
     edges = (FIRST if number == 1 else SECOND) if edges is None else edges
-    return LOOK.message("server", "a", round=number, model=np.frombuffer(content, dtype=np.uint8), edges=edges[None])
+    sent = {
+        "model": np.frombuffer(content, dtype=np.uint8),
+        "ends": np.array([len(content)] if content else [], dtype=int),
+    }
+    return LOOK.message("server", "a", round=number, edges=edges[None], **sent)
 
 
 def test_a_client_counts_its_scores_twice_by_one_model_and_then_never_again() -> None:
@@ -151,10 +156,13 @@ def test_a_client_refuses_cuts_of_other_groups_than_its_own() -> None:
     nothing = np.zeros(0, dtype=np.uint8)
     odd = np.stack([FIRST, FIRST, wide])
     with pytest.raises(ProtocolError, match="edges of bins that"):
-        one.receive(LOOK.message("server", "a", round=1, model=np.zeros(1, dtype=np.uint8), edges=odd))
+        one.receive(
+            LOOK.message("server", "a", round=1, model=np.zeros(1, dtype=np.uint8), ends=np.ones(1, int), edges=odd)
+        )
     later = np.stack([SECOND, SECOND, wide])
     for number, model, edges in ((1, np.zeros(1, dtype=np.uint8), np.tile(FIRST, (3, 1))), (2, nothing, later)):
-        (counted,) = one.receive(LOOK.message("server", "a", round=number, model=model, edges=edges))
+        ends = np.array([len(model)])[: len(model)]
+        (counted,) = one.receive(LOOK.message("server", "a", round=number, model=model, ends=ends, edges=edges))
         assert counted["counts"].sum(axis=(1, 2)).tolist() == [8, 4, 4]
     band = np.array([0.1, 0.2])
     with pytest.raises(ProtocolError, match="cuts of 1 groups; there are 2"):
@@ -165,3 +173,43 @@ def test_a_client_refuses_cuts_of_other_groups_than_its_own() -> None:
         one.receive(COMMON_CUT.message("server", "a", cut=SECOND[3], of_groups=later[1:, 4] + 1e-3, band=band))
     one.receive(COMMON_CUT.message("server", "a", cut=SECOND[3], of_groups=later[1:, 4], band=band))
     assert (one.cut, one.of_groups) == (SECOND[3], tuple(later[1:, 4]))
+
+
+def test_a_client_leaves_out_rows_of_its_own_and_keeps_its_numbers_of_rows() -> None:
+    random = np.random.default_rng(0)
+    signs, sex = np.where(random.random(50) < 0.3, 1.0, -1.0), random.choice(["f", "m"], 50)
+    rows = ClientRows("a", np.arange(50.0)[:, None], signs, pd.DataFrame({"sex": sex}))
+    assert own_folds(rows, 1) is None
+    assert without_fold(rows, None, 0) is rows
+    fold = own_folds(rows, 3)
+    assert fold is not None
+    for place in range(3):
+        some = without_fold(rows, fold, place)
+        used = some.features[:, 0].astype(int)
+        assert not set(used) & set(np.flatnonzero(fold == place))
+        # A row stands for rows with its own label and group.
+        np.testing.assert_array_equal(signs[used], signs)
+        np.testing.assert_array_equal(sex[used], sex)
+        assert np.bincount(used).max() <= 3
+    single = ClientRows("a", np.arange(3.0)[:, None], [1.0, -1.0, -1.0])
+    alone = own_folds(single, 3)
+    assert alone is not None
+    assert alone[0] == -1
+    assert without_fold(single, alone, 0).features[0, 0] == 0.0
+
+
+def test_each_row_is_scored_by_the_model_that_has_not_seen_it() -> None:
+    terms = replace(draft_terms(JOB, ["a", "b"]), shape=(3,))
+    rows = ClientRows("a", np.ones((9, 3)), np.resize([1.0, -1.0], 9))
+    models = [state_bytes(MODEL | {"weights": np.array([0.0, 0.0, 0.0, place])}) for place in range(3)]
+    fold = np.arange(9) % 3
+    np.testing.assert_array_equal(unseen_scores(models, rows, fold, terms), fold)
+    with pytest.raises(ProtocolError, match="sent 1 models"):
+        unseen_scores(models[:1], rows, fold, terms)
+    with pytest.raises(ProtocolError, match="sent 3 models"):
+        unseen_scores(models, rows, None, terms)
+    one = client()
+    for ends in ([], [3], [5, 4], [0, 400]):
+        sent = {"model": np.frombuffer(models[0], dtype=np.uint8), "ends": np.array(ends, dtype=int)}
+        with pytest.raises(ProtocolError, match="cannot be told apart"):
+            one.receive(LOOK.message("server", "a", round=1, edges=FIRST[None], **sent))

@@ -82,7 +82,9 @@ def test_across_clients_the_cut_follows_from_summed_counts(protection: str, tmp_
             continue
         scores = score_new_clients(together.folder).scores
         used = scores[~scores["held_out"]]
-        assert (used["score"] > together.result["cut"]["score"]).sum() == int(0.25 * len(used))
+        # The rule saw scores of models without the row; on the training rows the share is near.
+        assert together.result["cut"]["chosen_on"] == "cross-fitted scores"
+        assert abs((used["score"] > together.result["cut"]["score"]).mean() - 0.25) < 0.06
 
 
 def test_counts_in_bins_choose_as_scores_do() -> None:

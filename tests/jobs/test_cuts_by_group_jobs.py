@@ -141,13 +141,13 @@ def test_across_clients_and_between_organisations_the_cuts_are_the_same(tmp_path
         assert isinstance(ends["server"], dict), ends
         together = run_horizontal_job(read_job(paths["together"]), folder, folder / "run")  # type: ignore[arg-type]
         assert together.result["cut"]["by"] == "sex"
-        assert together.result["cut"]["chosen_on"] == "training rows"
+        assert together.result["cut"]["chosen_on"] == "cross-fitted scores"
         assert ends["server"]["cut"]["groups"] == pytest.approx(together.result["cut"]["groups"])
         assert ends["server"]["quality"]["train"]["DP"] == pytest.approx(together.result["quality"]["train"]["DP"])
         for name in CLIENTS:
             assert ends[name].write(together.folder)["cut"]["groups"] == ends["server"]["cut"]["groups"]
-        # 192 training rows: a grain of the rates is about 0.01.
-        assert np.ptp(shares(together.result, "train")) <= 0.03
+        # 192 training rows, and cuts on scores of models without the row.
+        assert np.ptp(shares(together.result, "train")) <= 0.1
     scores = score_new_clients(run_horizontal_job(read_job(paths["together"]), folder, folder / "again").folder).scores  # type: ignore[arg-type]
     assert set(scores["cut"]) == set(together.result["cut"]["groups"].values())
     assert ((scores["prediction"] == "yes") == (scores["score"] > scores["cut"])).all()

@@ -121,6 +121,8 @@ def assert_announced(paths: dict[str, Path], folder: Path) -> set[str]:
     return set().union(*map(kinds_in, notices.values()))
 
 
+# Few rounds are too few for bounds on rates.
+@pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")
 @pytest.mark.parametrize(("job", "active"), vertical_jobs())
 def test_parties_are_told_of_every_message(job: dict[str, Any], active: tuple[str, ...], tmp_path: Path) -> None:
     if job["solver"] == "trees":

@@ -113,7 +113,8 @@ class HorizontalClassifier(ScoresAcrossClients):
     threshold
         Where `predict` decides: a probability of the positive label, or the rule that chooses the cut, a
         :class:`~evenhand.metrics.Threshold`; see :class:`~evenhand.VerticalClassifier`. The server chooses the cut from
-        summed counts of the clients' scores in bins. Constraints bound rates at it.
+        summed counts of the clients' scores in bins, by models that have not seen the row; averaging solvers count
+        scores of training rows. Constraints bound rates at the cut.
     threshold_by
         A sensitive attribute with a cut for each group; see :class:`~evenhand.VerticalClassifier`. Clients then also
         count scores by group.

@@ -37,9 +37,17 @@ ROUNDED: Final = 1e-9
 
 LOOK = Schema(
     "look at scores",
-    {"round": Field("i8"), "model": Field("u1", (None,)), "edges": Field("f8", ("cuts", EDGES))},
+    {
+        "round": Field("i8"),
+        "model": Field("u1", (None,)),
+        "ends": Field("i8", (None,)),
+        "edges": Field("f8", ("cuts", EDGES)),
+    },
     direction=SERVER_TO_CLIENTS,
-    reveals="The trained model (in the first look), and edges of bins of scores. Later edges tell nearly the cut.",
+    reveals=(
+        "The trained model, or one for each fold of a client's rows (in the first look), and edges of bins of scores. "
+        "Later edges tell nearly the cut."
+    ),
 )
 BINNED = Schema(
     "scores in bins",
@@ -74,8 +82,8 @@ class CountingServer(HorizontalServer):
         Names of the clients.
     rule
         What chooses the cut.
-    model
-        The trained model as bytes, which clients can read.
+    models
+        The trained model as bytes, which clients can read, or the models of all folds.
     closed
         The constraint that cuts by group close; None for one cut.
     groups
@@ -103,13 +111,14 @@ class CountingServer(HorizontalServer):
         self,
         clients: Sequence[str],
         rule: Threshold,
-        model: bytes,
+        models: Sequence[bytes],
         closed: Constraint | None = None,
         groups: int = 0,
     ) -> None:
         super().__init__(SERVER, {"cuts": 1 + groups})
         self.clients = tuple(clients)
-        self._rule, self._model = rule, np.frombuffer(model, dtype=np.uint8)
+        self._rule, self._model = rule, np.frombuffer(b"".join(models), dtype=np.uint8)
+        self._ends: Integers = np.cumsum([len(one) for one in models])
         self._closed = closed
         self.answers = Answers()
         self.looks = 0
@@ -128,9 +137,9 @@ class CountingServer(HorizontalServer):
         return self._ask()
 
     def _ask(self) -> Sends:
-        model = self._model if self.looks == 0 else self._model[:0]
+        model, ends = (self._model, self._ends) if self.looks == 0 else (self._model[:0], self._ends[:0])
         self.looks += 1
-        return LOOK.messages(SERVER, self.clients, round=self.looks, model=model, edges=self.edges)
+        return LOOK.messages(SERVER, self.clients, round=self.looks, model=model, ends=ends, edges=self.edges)
 
     def handle(self, message: Message) -> Sends:
         if self.done or message.kind != BINNED.kind or message.integer("round") != self.looks:
@@ -167,7 +176,7 @@ class CountingClient(HorizontalClient):
     rows
         The client's training rows.
     scores
-        Returns their scores by a model, from its bytes.
+        Returns their scores by models, from their bytes.
     codes
         The group of each row, where groups have cuts of their own.
     groups
@@ -194,7 +203,7 @@ class CountingClient(HorizontalClient):
     def __init__(
         self,
         rows: ClientRows,
-        scores: Callable[[bytes], Array],
+        scores: Callable[[Sequence[bytes]], Array],
         codes: Integers | None = None,
         groups: int = 0,
     ) -> None:
@@ -233,7 +242,7 @@ class CountingClient(HorizontalClient):
                 f"{self.name} was sent edges of bins that are not those of look {self.looks + 1}; they are refused"
             )
         if len(message["model"]):
-            self.scores = self._score(message["model"].tobytes())
+            self.scores = self._score(_parts(message["model"].tobytes(), message["ends"].tolist()))
         self.looks, self.edges = self.looks + 1, edges
         counts = [self._counted(inside, own) for inside, own in zip(self._parts, edges, strict=True)]
         return [BINNED.message(self.name, SERVER, round=message.integer("round"), counts=np.array(counts))]
@@ -247,6 +256,14 @@ class CountingClient(HorizontalClient):
         """Refuse a cut that is no edge of the last look: no counts can have chosen it."""
         if not np.isclose(cut, [-BEYOND, *edges, BEYOND], rtol=ROUNDED, atol=ROUNDED).any():
             raise ProtocolError(f"{self.name} was sent the cut {cut:.6g}, which is no edge of the last look; refused")
+
+
+def _parts(joined: bytes, ends: Sequence[int]) -> list[bytes]:
+    """Divide the bytes of several models."""
+    starts = [0, *ends[:-1]]
+    if not ends or ends[-1] != len(joined) or any(end <= start for start, end in zip(starts, ends, strict=True)):
+        raise ProtocolError("the server sent models that cannot be told apart")
+    return [joined[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _finer(edges: Array, *, of_group: bool) -> Array:

@@ -97,6 +97,10 @@ class ClientRows(LabelledRows):
         for field_name, value in own.items():
             object.__setattr__(self, field_name, value)
 
+    def with_features(self, features: Any) -> ClientRows:
+        """Return the rows with other features."""
+        return ClientRows(self.name, features, self.labels, self.groups, self.missing, self.categorical)
+
     def crossed(self, name: str) -> ClientRows:
         """Return the rows with the crossing of the sensitive attributes added, under the agreed name."""
         assert self.groups is not None

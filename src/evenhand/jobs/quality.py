@@ -33,8 +33,9 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms, plain
 from evenhand.protocol.transcript import Transcript
+from evenhand.solvers.roles import folds
 from evenhand.training.run import shortfalls
-from evenhand.vertical.server import UnseenScores
+from evenhand.vertical.server import CROSS_FITTED, TRAINING_ROWS, UnseenScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +143,7 @@ def run_cut(terms: HorizontalTerms) -> Cut:
     job = terms.job
     if job.rule is None:
         return Cut(job.cut, f"{expit(job.cut):g}")
-    found = Cut.of_rule(job.rule, job.cut, "training rows")
+    found = Cut.of_rule(job.rule, job.cut, CROSS_FITTED if folds(terms) > 1 else TRAINING_ROWS)
     return _by_group(found, job, terms.groups.get(job.cut_by, ()), job.group_cuts)
 
 

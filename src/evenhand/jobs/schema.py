@@ -301,9 +301,9 @@ class TrainingSection(Strict):
 class CardSection(Strict):
     """`[card]`: what the summary on top of the report says of the model and its data."""
 
-    owner: str = key("Who answers for the model.", "credit risk team", "")
-    use: str = key("What decisions the model is for.", "consumer loans up to 10,000", "")
-    period: str = key("When the rows were recorded.", "2021 to 2024", "")
+    owner: str = key("Who answers for the model.", "credit risk team", "", max_length=500)
+    use: str = key("What decisions the model is for.", "consumer loans up to 10,000", "", max_length=500)
+    period: str = key("When the rows were recorded.", "2021 to 2024", "", max_length=500)
 
 
 class ClockedFile(Strict):

@@ -344,7 +344,11 @@ class HorizontalTerms(Terms):
             else [[part.label, part.attribute, plain(part.group), count] for part, count in counts.items()],
             "left_out": {name: list(rows) for name, rows in self.left_out.items()},
             # All clients know the cut that a rule has chosen, so that masks and codes of later steps depend on it.
-            **({"chosen": [self.job.cut, *self.job.band]} if self.job.rule is not None and self.job.step else {}),
+            **(
+                {"chosen": [self.job.cut, *self.job.band, *self.job.group_cuts]}
+                if self.job.rule is not None and self.job.step
+                else {}
+            ),
         }
 
     @classmethod

@@ -59,28 +59,31 @@ FOLDS: Final = 3
 """Models that score the training rows for a rule, each without a third of them."""
 
 
-def folds(terms: VerticalTerms) -> int:
+def folds(terms: Terms) -> int:
     """Return how many models score the training rows for the rule that chooses the cut: 1 has seen its rows.
 
-    Rows are left out by weights of zero, which only the label holder's side needs to know.
+    Across columns rows are left out by weights of zero, which only the label holder's side needs to know. A client
+    leaves out rows of its own.
     """
     job = terms.job
+    if isinstance(terms, HorizontalTerms):
+        # Averaging solvers train all their rounds each time.
+        return FOLDS if job.rule is not None and not HORIZONTAL[job.solver].fixed_rounds else 1
+    assert isinstance(terms, VerticalTerms)
     alone = len(terms.active) == 1 and job.label_privacy is None
     # Trees and learners are cross-fitted in one training.
     takes = solver_of(terms).takes_weights and job.model not in ("trees", "own")
     return FOLDS if job.rule is not None and alone and takes else 1
 
 
-def choices_of_cut(terms: VerticalTerms) -> int:
+def choices_of_cut(terms: Terms) -> int:
     """Return how often a cut is chosen before the training that counts."""
     return terms.job.searches or int(folds(terms) > 1)
 
 
 def trainings(terms: Terms) -> int:
     """Return how often a run trains: each training may take all its rounds, and the last one counts."""
-    if isinstance(terms, VerticalTerms):
-        return 1 + choices_of_cut(terms) * folds(terms)
-    return 1 + terms.job.searches
+    return 1 + choices_of_cut(terms) * folds(terms)
 
 
 def helpers(terms: VerticalTerms, session: Session | None = None) -> list[Role]:

@@ -26,7 +26,9 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
+from evenhand.constraints.binding import strata
+from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError, MissingExtraError, ProtocolError, RunError
@@ -35,6 +37,7 @@ from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServer
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer, Outcome
 from evenhand.models.pictures import Pictures
 from evenhand.privacy.key_exchange import agree_here
+from evenhand.programs.combining.folds import assign_folds
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
 from evenhand.protocol.enrol import Policy, anything
@@ -99,30 +102,68 @@ def train_as_client(terms: HorizontalTerms, name: str, own: ClientData) -> Steps
     """Train as a client; return the terms, with the cut if a rule has chosen it."""
     if terms.only_sums and own.session is None:
         own = replace(own, session=(yield AgreeOnKeys(name, terms)))
-    for _ in range(terms.job.searches):
-        yield HorizontalTraining(terms, name, _at_step(own, terms), searching=True)
-        terms = yield from _receive_cut(terms, own)
+    fold = own_folds(own.rows, solver_roles.folds(terms))
+    for _ in range(solver_roles.choices_of_cut(terms)):
+        for place in range(solver_roles.folds(terms)):
+            some = replace(own, rows=without_fold(own.rows, fold, place))
+            yield HorizontalTraining(terms, name, _at_step(some, terms), searching=True)
+            terms = terms.at_step(terms.job.step + 1, terms.job.cut, terms.job.band)
+        terms = yield from _receive_cut(terms, own, fold)
     yield HorizontalTraining(terms, name, _at_step(own, terms))
-    if terms.job.rule is not None and not terms.job.searches:
-        terms = yield from _receive_cut(terms, own)
+    if terms.job.rule is not None and not solver_roles.choices_of_cut(terms):
+        terms = yield from _receive_cut(terms, own, fold)
     return terms
+
+
+def own_folds(rows: ClientRows, folds: int) -> Integers | None:
+    """Return the fold of each of a client's rows, which nobody else knows; None if the model sees all rows."""
+    if folds == 1:
+        return None
+    frame = groups_frame(rows.groups, rows.n_rows)
+    codes = [pd.factorize(column)[0].astype(np.int64) for _, column in frame.items()]
+    return assign_folds(strata([(rows.labels > 0).astype(np.int64), *codes])[0], folds)
+
+
+def without_fold(rows: ClientRows, fold: Integers | None, place: int) -> ClientRows:
+    """Return a client's rows with others in place of those of one fold: rows with the same label and groups.
+
+    The numbers of rows in all slices, on which the clients have agreed, then stay as they are.
+    """
+    if fold is None:
+        return rows
+    frame = groups_frame(rows.groups, rows.n_rows)
+    codes = [pd.factorize(column)[0].astype(np.int64) for _, column in frame.items()]
+    stratum, order = strata([(rows.labels > 0).astype(np.int64), *codes])[0], np.arange(rows.n_rows)
+    for one in range(int(stratum.max()) + 1):
+        out, kept = (np.flatnonzero((stratum == one) & inside) for inside in (fold == place, fold != place))
+        if len(kept):
+            order[out] = np.resize(kept, len(out))
+    return rows.with_features(rows.features[order])
 
 
 def train_as_server(terms: HorizontalTerms, own: HorizontalServerData) -> Steps[TrainedAcrossClients]:
     """Train as the server; return it with the model."""
     if terms.only_sums:
         yield AgreeOnKeys(SERVER, terms)
-    for _ in range(terms.job.searches):
-        searched = yield HorizontalTraining(terms, SERVER, own, searching=True)
-        found = searched.outcome()
-        terms = yield from _choose_cut(terms, found)
-        if terms.job.model != "trees":
-            # From zero, all rows would be on one side of the cut.
-            own = replace(own, start=ModelStart(found.weights, found.statistics))
+    for _ in range(solver_roles.choices_of_cut(terms)):
+        models = []
+        for _ in range(solver_roles.folds(terms)):
+            searched = yield HorizontalTraining(terms, SERVER, own, searching=True)
+            found = searched.outcome()
+            models.append(_as_bytes(terms, found))
+            terms = terms.at_step(terms.job.step + 1, terms.job.cut, terms.job.band)
+            if terms.job.model != "trees" and terms.job.searches:
+                # From zero, all rows would be on one side of the cut.
+                own = replace(own, start=ModelStart(found.weights, found.statistics))
+        terms = yield from _choose_cut(terms, models)
     server: HorizontalServer = yield HorizontalTraining(terms, SERVER, own)
-    if terms.job.rule is not None and not terms.job.searches:
-        terms = yield from _choose_cut(terms, server.outcome())
+    if terms.job.rule is not None and not solver_roles.choices_of_cut(terms):
+        terms = yield from _choose_cut(terms, [_as_bytes(terms, server.outcome())])
     return TrainedAcrossClients(terms, server)
+
+
+def _as_bytes(terms: HorizontalTerms, found: Outcome) -> bytes:
+    return state_bytes(model_state(terms, found.model, found.weights, found.statistics))
 
 
 def _at_step(own: ClientData, terms: HorizontalTerms) -> ClientData:
@@ -133,27 +174,37 @@ def _at_step(own: ClientData, terms: HorizontalTerms) -> ClientData:
     return replace(own, once=lambda place, content: once(f"step {step} {place}", content))
 
 
-def _choose_cut(terms: HorizontalTerms, found: Outcome) -> Steps[HorizontalTerms]:
-    """Let clients count the scores of a model; return the terms with the cut that the rule chooses."""
-    model = state_bytes(model_state(terms, found.model, found.weights, found.statistics))
+def _choose_cut(terms: HorizontalTerms, models: Sequence[bytes]) -> Steps[HorizontalTerms]:
+    """Let clients count the scores of models; return the terms with the cut that the rule chooses."""
     terms = terms.at_step(terms.job.step + 1)
     assert terms.job.rule is not None
     groups = len(terms.groups.get(terms.job.cut_by, ()))
-    counting = CountingServer(terms.names, terms.job.rule, model, terms.job.closed, groups)
+    counting = CountingServer(terms.names, terms.job.rule, models, terms.job.closed, groups)
     yield solver_roles.counting_server(terms, counting)
     return terms.at_step(terms.job.step + 1, counting.cut, counting.band, counting.of_groups)
 
 
-def _receive_cut(terms: HorizontalTerms, own: ClientData) -> Steps[HorizontalTerms]:
+def _receive_cut(terms: HorizontalTerms, own: ClientData, fold: Integers | None) -> Steps[HorizontalTerms]:
     """Count the scores of the client's training rows; return the terms with the cut that the server chooses."""
     terms = terms.at_step(terms.job.step + 1)
     by = terms.job.cut_by
     codes = own.rows.codes({by: terms.groups[by]})[by] if by else None
     counting = CountingClient(
-        own.rows, lambda model: _scores(model, own.rows, terms), codes, len(terms.groups.get(by, ()))
+        own.rows, lambda models: unseen_scores(models, own.rows, fold, terms), codes, len(terms.groups.get(by, ()))
     )
     yield solver_roles.counting_client(terms, counting, _at_step(own, terms))
     return terms.at_step(terms.job.step + 1, counting.cut, counting.band, counting.of_groups)
+
+
+def unseen_scores(models: Sequence[bytes], rows: ClientRows, fold: Integers | None, terms: HorizontalTerms) -> Array:
+    """Return the scores of a client's rows, each by the model that has not seen it; without folds by the one model."""
+    if len(models) != (1 if fold is None else solver_roles.folds(terms)):
+        raise ProtocolError(f"the server sent {len(models)} models to score the rows with, not one for each fold")
+    scores = [_scores(model, rows, terms) for model in models]
+    found = scores[0]
+    for place, one in enumerate(scores[1:], start=1):
+        found = np.where(fold == place, one, found)
+    return found
 
 
 def _scores(model: bytes, rows: ClientRows, terms: HorizontalTerms) -> Array:

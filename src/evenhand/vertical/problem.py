@@ -260,7 +260,8 @@ def check_even(job: Job, lagrangian: Lagrangian, scores: Array, effective: float
     if not lagrangian.loss.classifies:
         raise _uneven_targets(lagrangian, scores, effective)
     if job.label_privacy is None:
-        _check_classes(job, lagrangian.labels, effective)
+        weights = lagrangian.constraints.sample_weight
+        _check_classes(job, lagrangian.labels if weights is None else lagrangian.labels[weights > 0.0], effective)
 
 
 def _check_classes(job: Job, labels: Array, effective: float) -> None:
@@ -273,6 +274,7 @@ def _check_classes(job: Job, labels: Array, effective: float) -> None:
         f"the label {names[int(counts.argmin())]} has {counts.min()} of the {len(labels):,} training rows: the "
         f"derivatives concentrate on {effective:.1f} rows, and parties refuse such derivatives, because answers would "
         f"describe single rows. Merge the label with another, drop its rows, or give at least {NARROW:.0f} rows of it"
+        + ("" if job.rule is None else ". A rule for the cut leaves out a third of the rows at a time; give a number")
     )
 
 

@@ -15,7 +15,7 @@ from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
 from evenhand.jobs.label_keys import Plain, check_listed
 from evenhand.jobs.ledger import Limits
 from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
-from evenhand.jobs.schema import check_names, located
+from evenhand.jobs.schema import CardSection, check_names, located
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
 from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
@@ -83,6 +83,7 @@ class FederationJob(Strict):
 
     job: FederationJobSection = Field(default_factory=FederationJobSection)
     party: list[MemberSection] = Field(min_length=1)
+    card: CardSection | None = None
 
     @once
     def to_job(self) -> Job:
