@@ -106,7 +106,7 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shops]:
 def submitter(shops: Shops) -> subprocess.Popen[str]:
     content = read_federation_job(shops.paths["job"])
     assert isinstance(content, FederationJob)
-    changes = {"solver": "vfb2-sgd", "max_rounds": 300, "tol": 0.0, "options": {"batch_size": 8}}
+    changes = {"solver": "vfb2-sgd", "max_rounds": 100, "tol": 0.0, "options": {"batch_size": 8}}
     job = FederationJob(job=content.job.model_copy(update=changes), party=content.party)
     path = shops.folder / "faults.toml"
     path.write_text(tomli_w.dumps(job.model_dump(exclude_none=True, mode="json")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,17 @@ def test_the_server_keeps_its_jobs_in_its_kit(kits: Path) -> None:
     text = (kits / "server" / "local" / "resources.json").read_text()
     assert str(kits / "server" / "jobs") in text
     assert "/tmp/nvflare" not in text
+
+
+def test_jobs_that_an_older_version_kept_in_the_kit_are_moved_to_the_store(kits: Path, tmp_path: Path) -> None:
+    kit, store = shutil.copytree(kits / "server", tmp_path / "server"), tmp_path / "store"
+    (kit / "jobs" / "one").mkdir(parents=True)
+    (kit / "jobs" / "one" / "meta").write_text("{}")
+    for _ in range(2):
+        settle(kit, store)
+        assert (store / "jobs" / "one" / "meta").read_text() == "{}"
+        assert not (kit / "jobs").exists()
+        assert str(store / "jobs") in (kit / "local" / "resources.json").read_text()
 
 
 def test_kits_are_never_written_over(kits: Path) -> None:

@@ -31,6 +31,7 @@ for _command in (
     federation_jobs.logs,
     federation_jobs.revoke,
     federation_jobs.metrics,
+    federation_jobs.traces,
     federation_kits.prune,
 ):
     app.command()(_command)

@@ -287,6 +287,28 @@ def metrics(
         server.serve_forever()
 
 
+def traces(
+    run: Annotated[Path, typer.Argument(help="Run folder of a side of a federated run.")],
+    out: Annotated[Path, typer.Option(help="File for the spans (OTLP JSON).")],
+) -> None:
+    """Write a run as OpenTelemetry spans: the run, its rounds, and each kind of message on each link.
+
+    The spans of all sides of a run have one trace id. A collector reads the file (receiver `otlpjsonfile`), or takes it
+    at /v1/traces.
+
+    \b
+    Examples:
+      evenhand federation traces runs/RUN --out spans.json
+      curl -H 'Content-Type: application/json' --data @spans.json http://127.0.0.1:4318/v1/traces
+    """
+    from evenhand.jobs.federation.tracing import trace
+    from evenhand.runtime.files import write_bytes
+
+    _check_new(out, "--out")
+    write_bytes(out, json.dumps(trace(run)).encode())
+    say(str(out))
+
+
 class _Screen:
     """Show a job's states and rounds: a bar in a terminal, and a line for each in a pipe or file."""
 
@@ -374,9 +396,9 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _check_new(result: Path | None) -> None:
-    if result is not None and result.exists():
-        raise InputError(f"--result {result} exists; choose another file")
+def _check_new(path: Path | None, option: str = "--result") -> None:
+    if path is not None and path.exists():
+        raise InputError(f"{option} {path} exists; choose another file")
 
 
 def _write(result: Path | None, screen: _Screen, began: float, told: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -169,7 +170,8 @@ def side_folder(
 ) -> Iterator[SideFolder]:
     """Open the folder of a new or resumed run, and lock it against other processes."""
     content: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
-    description = dict(content)
+    # Times of the transcript are seconds since then; an audit compares transcripts, so they hold no wall-clock time.
+    description = {**content, "began": datetime.now(UTC).isoformat(timespec="milliseconds")}
     if env is not None:
         description |= {"base": str(env.base), "own": env.own.model_dump(exclude_none=True, mode="json")}
     with ExitStack() as stack:
