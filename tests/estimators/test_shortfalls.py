@@ -47,8 +47,8 @@ def horizontal(**settings: Any) -> Any:
 
 
 FITS: list[tuple[Callable[..., Any], str]] = [
-    # Trees have no end of their own: see below.
-    *((vertical, name) for name in VERTICAL if name != "trees"),
+    # Trees and learners are whole after any number of rounds: see below.
+    *((vertical, name) for name in VERTICAL if name not in ("trees", "learners")),
     # Averaging solvers train for all their rounds, and promise the constraint: see below.
     *((horizontal, name) for name in ("sqp", "prox-al")),
     (split_table, "auto"),
@@ -65,6 +65,14 @@ def test_who_ends_unconverged_warns(fit: Callable[..., Any], solver: str) -> Non
     # Whoever called fit is told, except where another estimator did.
     assert told[0].filename == __file__ or fit is split_table
     assert not (model.classifier_ if fit is split_table else model).certificate_.converged
+
+
+def test_learners_are_whole_after_any_number_of_rounds_and_say_what_ended_them() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = vertical(solver="learners", model="linear", max_rounds=1, tol=1e-12).run_
+    assert run.certificate.converged
+    assert run.statistics["ended by"] == "max_rounds"
 
 
 @pytest.mark.parametrize("fit", [vertical, horizontal])

@@ -279,8 +279,9 @@ class TrainingSection(Strict):
             raise JobError(f"key job.threshold is for two classes, and targets of the {self.loss} loss are numbers")
         threshold = self.to_threshold()
         rule = threshold if isinstance(threshold, Threshold) else None
+        given = [to_constraint(one) for one in self.constraint]
         with under("key job.threshold_by"):
-            constraints, closed = split_closed([to_constraint(one) for one in self.constraint], self.threshold_by, rule)
+            constraints, closed = split_closed(given, self.threshold_by, rule)
         return Job(
             loss=self.loss,
             power=self.power,

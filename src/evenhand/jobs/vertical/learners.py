@@ -17,7 +17,6 @@ from typing import Any, Final
 from evenhand.errors import InputError, JobError
 from evenhand.models.learning.base import PartyLearner
 from evenhand.models.learning.choose import NAMED, as_learner
-from evenhand.models.learning.regressor import RegressorLearner
 from evenhand.printing import quoted
 from evenhand.protocol.job import check_options
 from evenhand.runtime.folder import RunFolder
@@ -72,6 +71,9 @@ def _of_code(kind: str, table: dict[str, Any], where: str) -> PartyLearner:
             f"key {where} names code in {module!r}, which this machine does not allow; if you trust it, set the "
             f"environment variable {MODEL_CODE}={module}"
         )
+    # Sites without code of their own need not load scikit-learn.
+    from evenhand.models.learning.regressor import RegressorLearner
+
     beside = {one: table.pop(one) for one in _BESIDE if one in table}
     try:
         made = getattr(importlib.import_module(module), name)(**table)

@@ -11,7 +11,6 @@ from evenhand.models.kinds import MLP, BoostedTrees, Linear
 from evenhand.models.learning.base import PartyLearner
 from evenhand.models.learning.linear import LinearLearner
 from evenhand.models.learning.network import NetworkLearner
-from evenhand.models.learning.regressor import RegressorLearner
 from evenhand.models.learning.tree import TreeLearner
 
 NAMED: Final[dict[str, Callable[[], PartyLearner]]] = {
@@ -51,5 +50,8 @@ def as_learner(given: Any) -> PartyLearner:
 
 
 def _regressor(given: Any) -> PartyLearner:
+    # Sites that train no regressor need not load scikit-learn.
+    from evenhand.models.learning.regressor import RegressorLearner
+
     as_is = type(given).__module__.startswith("lightgbm")
     return RegressorLearner(given, columns="as_is" if as_is else "standard")
