@@ -6,8 +6,9 @@ attribute (error rates within 0.02). Printed are means over the splits, rounds, 
 rows under the constraint; then what was asked of curves, beside what was measured.
 
     python benchmarks/curves.py [--source FOLDER] [--splits 3] [--rows 20000] [--tables adult money ...]
+    python benchmarks/curves.py --ebm PYTHON             # beside explainable boosting, by an interpreter that has it
     python benchmarks/curves.py --few 200 --splits 10    # 200 training rows, all others test; without the constraint
-    python benchmarks/curves.py --smoothing 200 1000     # generated families: fewer segments, and a line beside curves
+    python benchmarks/curves.py --smoothing 60 200       # nine generated families: segments, and a line beside curves
     python benchmarks/curves.py --gaps 600               # gaps of new people under equalized odds, generated families
     python benchmarks/curves.py --monotone               # bounds on signs: rounds, and distance from a bounded solver
 """
@@ -15,12 +16,17 @@ rows under the constraint; then what was asked of curves, beside what was measur
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
+from families import FAMILIES, generated
 from lightgbm import LGBMClassifier
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +42,7 @@ from evenhand.metrics import constraint_gaps
 PUBLIC = ("give-me-some-credit", "credit-default", "adult", "compas", "german")
 KINDS = ("curves", "standard", "bins")
 POOLED = "LightGBM, pooled"
+EBM = {"curves": "EBM of columns, pooled", "pairs": "EBM with pairs, pooled"}
 CONSTRAINT = EqualizedOdds(0.02, measure="error")
 PARTIES = 4
 MEAN_BELOW, MOST_BELOW, MOST_ROUNDS = 0.006, 0.015, 10
@@ -86,10 +93,10 @@ def rare(rng: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarray]
 GENERATED = {"lines": (lines, 0.0), "money": (money, -1.0), "humps": (humps, 0.0), "rare": (rare, -3.5)}
 
 
-def generate(name: str, rows: int) -> Problem:
-    """Draw a problem of a family; the group shifts the score a little."""
+def generate(name: str, rows: int, seed: int | None = None) -> Problem:
+    """Draw a problem of a family; the group shifts the score a little. Without a seed it is the same one each time."""
     family, base = GENERATED.get(name, (factors, -2.0))
-    rng = np.random.default_rng(sum(map(ord, name)))
+    rng = np.random.default_rng([sum(map(ord, name)), *([] if seed is None else [seed])])
     frame, scores = family(rng, rows)
     group = rng.integers(0, 2, rows)
     chance = 1.0 / (1.0 + np.exp(-(1.3 * (scores - scores.mean()) + 0.4 * group + base)))
@@ -101,6 +108,8 @@ def find(name: str, source: Path | None, rows: int) -> Problem:
     """Return a generated or a public table."""
     if name in GENERATED:
         return generate(name, rows)
+    if name in FAMILIES:
+        return fresh(name, rows, 0)
     data = load(name, source=source)
     labels = (data.label == data.positive).to_numpy().astype(int)
     return Problem(data.frame.reset_index(drop=True), labels, data.sensitive.iloc[:, [0]].reset_index(drop=True))
@@ -117,7 +126,25 @@ def pooled_auc(train: pd.DataFrame, test: pd.DataFrame, labels: np.ndarray, unse
     return float(roc_auc_score(unseen, model.fit(train, labels).predict_proba(test)[:, 1]))
 
 
-def measure(problem: Problem, rows: int, few: int | None, seed: int) -> dict[str, list[float]]:
+def explainable_boosting(
+    python: Path, train: pd.DataFrame, test: pd.DataFrame, *labels: np.ndarray
+) -> dict[str, float]:
+    """Return the test AUC of explainable boosting machines, fitted by another interpreter."""
+    tables = {"train": train, "test": test}
+    tables |= {name: pd.DataFrame({"label": one}) for name, one in zip(("labels", "unseen"), labels, strict=True)}
+    kinds = ["continuous" if pd.api.types.is_numeric_dtype(train[name]) else "nominal" for name in train]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, one in tables.items():
+            one.to_csv(Path(folder) / f"{name}.csv", index=False)
+        script = Path(__file__).parent / "peers" / "ebm.py"
+        done = subprocess.run([python, script, folder, json.dumps(kinds)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {name: found[kind][0] for kind, name in EBM.items()}
+
+
+def measure(problem: Problem, rows: int, few: int | None, seed: int, ebm: Path | None) -> dict[str, list[float]]:
     """Fit one split; return AUC without and with the constraint, rounds of both, and the gap."""
     frame, labels, groups = problem
     some = np.random.default_rng(seed).permutation(len(labels))[:rows]
@@ -139,8 +166,9 @@ def measure(problem: Problem, rows: int, few: int | None, seed: int) -> dict[str
         gap = constraint_gaps(CONSTRAINT, labels[test], scores[1], sensitive_features=groups.iloc[test])
         aucs = [float(roc_auc_score(labels[test], one)) for one in scores]
         found[numbers] = [*aucs, plain.n_iter_, fair.n_iter_, float(gap["estimate"].iloc[0])]
-    best = pooled_auc(frame.iloc[train], frame.iloc[test], labels[train], labels[test])
-    return {**found, POOLED: [best, np.nan, np.nan, np.nan, np.nan]}
+    pooled = frame.iloc[train], frame.iloc[test], labels[train], labels[test]
+    peers = {POOLED: pooled_auc(*pooled), **({} if ebm is None else explainable_boosting(ebm, *pooled))}
+    return {**found, **{name: [auc, np.nan, np.nan, np.nan, np.nan] for name, auc in peers.items()}}
 
 
 # -- smoothing
@@ -163,28 +191,38 @@ def smoothed(problem: Problem, rows: int, seed: int) -> dict[str, float]:
     differences.
     """
     frame, labels, _ = problem
-    some = np.random.default_rng(seed).permutation(len(labels))[: rows + 4000]
-    train, test = train_test_split(some, train_size=rows, random_state=seed, stratify=labels[some])
+    train, test = train_test_split(np.arange(len(labels)), train_size=rows, random_state=seed, stratify=labels)
     standard = PartyEncoder(numbers="standard").fit(frame.iloc[train])
     lines = standard.transform(frame.iloc[train]), standard.transform(frame.iloc[test])
     encoded = {"standardised": lines}
     for most in (1, 2, 4, 8):
         encoded[f"curves, {most}"] = widths_of_curves(frame.iloc[train], frame.iloc[test], most)
     half = (0.5 * one for one in encoded["curves, 4"])
-    encoded["curves, 4, and a line"] = tuple(np.hstack(pair) for pair in zip(lines, half, strict=True))
+    encoded["curves, 4, and a line"] = tuple(
+        sp.hstack(pair, "csr") if sp.issparse(pair[0]) else np.hstack(pair) for pair in zip(lines, half, strict=True)
+    )
     found = {}
-    for name, (known, unseen) in encoded.items():
+    for name, both in encoded.items():
+        known, unseen = (one.toarray() if sp.issparse(one) else one for one in both)
         model = VerticalClassifier(encoder=PartyEncoder(scale=False), random_state=0).fit([known], labels[train])
         found[name] = float(roc_auc_score(labels[test], model.decision_function([unseen])))
     return found
 
 
+def fresh(name: str, rows: int, seed: int) -> Problem:
+    """Draw people of one of nine families, others for each seed."""
+    if name in GENERATED:
+        return generate(name, rows, seed)
+    people = generated(name, rows, 0.3, 2, seed)
+    return Problem(pd.concat(people.parts, axis=1), people.labels, pd.DataFrame({"group": people.groups}))
+
+
 def smoothing(console: Console, rows: list[int], splits: int) -> None:
-    """Print the mean test AUC of generated families."""
+    """Print the mean test AUC of generated families, a new draw for each split."""
     for size in rows:
         means = {
-            name: pd.DataFrame([smoothed(generate(name, 20_000), size, seed) for seed in range(splits)]).mean()
-            for name in GENERATED
+            name: pd.DataFrame([smoothed(fresh(name, size + 4000, seed), size, seed) for seed in range(splits)]).mean()
+            for name in (*GENERATED, *FAMILIES)
         }
         found = pd.DataFrame(means).assign(mean=pd.DataFrame(means).mean(axis=1))
         table = Table(f"{size:,} rows, test AUC", *found.columns)
@@ -282,6 +320,7 @@ def monotone(console: Console) -> None:
 def asked_and_measured(means: dict[str, dict[str, np.ndarray]]) -> Table:
     """Compare what curves were asked for with what was measured."""
     below = {name: float(one[POOLED][0] - one["curves"][0]) for name, one in means.items()}
+    tables = list(means.values())
     gain = float(np.mean([one["curves"][0] - one["standard"][0] for one in means.values()]))
     worst, slowest = max(below, key=below.__getitem__), max(means, key=lambda name: means[name]["curves"][2])
     rounds, mean = means[slowest]["curves"][2], float(np.mean(list(below.values())))
@@ -299,6 +338,12 @@ def asked_and_measured(means: dict[str, dict[str, np.ndarray]]) -> Table:
     for what, asked, found, words in rows:
         table.add_row(what, f"≤ {asked:g}", words, "yes" if found <= asked else "no")
     table.add_row("mean AUC above standardised numbers", "", f"{gain:.4f}", "")
+    if EBM["pairs"] in tables[0]:
+        for peer in EBM.values():
+            apart = float(np.mean([one["curves"][0] - one[peer][0] for one in tables]))
+            table.add_row(f"mean AUC above {peer}", "", f"{apart:.4f}", "")
+        pairs = [one[EBM["pairs"]][0] - one[EBM["curves"]][0] for one in tables]
+        table.add_row("what pairs bring there: mean (most)", "", f"{np.mean(pairs):.4f} ({max(pairs):.4f})", "")
     return table
 
 
@@ -307,11 +352,12 @@ def main() -> None:
     options.add_argument("--source", type=Path, default=None)
     options.add_argument("--splits", type=int, default=3)
     options.add_argument("--rows", type=int, default=20_000)
+    options.add_argument("--ebm", type=Path, default=None, help="an interpreter that has interpret-core")
     options.add_argument("--few", type=int, default=None)
     options.add_argument("--smoothing", type=int, nargs="+", default=None)
     options.add_argument("--gaps", type=int, nargs="+", default=None)
     options.add_argument("--monotone", action="store_true")
-    options.add_argument("--tables", nargs="+", default=[*PUBLIC, *GENERATED], choices=[*PUBLIC, *GENERATED])
+    options.add_argument("--tables", nargs="+", default=[*PUBLIC, *GENERATED], choices=[*PUBLIC, *GENERATED, *FAMILIES])
     asked = options.parse_args()
     warnings.simplefilter("ignore")
     console = Console(width=110)
@@ -326,7 +372,7 @@ def main() -> None:
     means: dict[str, dict[str, np.ndarray]] = {}
     for name in asked.tables:
         problem = find(name, asked.source, asked.rows)
-        splits = [measure(problem, asked.rows, asked.few, seed) for seed in range(asked.splits)]
+        splits = [measure(problem, asked.rows, asked.few, seed, asked.ebm) for seed in range(asked.splits)]
         means[name] = {numbers: np.mean([one[numbers] for one in splits], axis=0) for numbers in splits[0]}
         for numbers, (auc, fair, rounds, more, gap) in means[name].items():
             rest = [] if np.isnan(fair) else [f"{fair:.4f}", f"{rounds:.1f}", f"{more:.1f}", f"{gap:.4f}"]

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from evenhand import HorizontalClassifier, VerticalClassifier
 from evenhand.data import PartyEncoder
@@ -61,6 +62,23 @@ def test_a_curve_rises_with_the_number_and_is_constant_beyond_the_training_range
     assert (np.diff(encoded, axis=0) >= 0.0).all()
     edges = pd.DataFrame({"income": [frame["income"].min(), frame["income"].max()], "debt": 0.0, "children": 1})
     np.testing.assert_array_equal(np.asarray(encoder.transform(edges))[:, :4], encoded[[0, -1]])
+
+
+@pytest.mark.parametrize(("rows", "segments"), [(39, 1), (40, 2), (149, 2), (150, 3), (200, 4), (5000, 4)])
+def test_a_curve_bends_once_from_forty_rows_on(rows: int, segments: int) -> None:
+    matrix = curves(pd.DataFrame({"x": np.arange(rows) ** 2.0}))[1]
+    assert matrix.shape[1] == segments
+
+
+def test_sixty_rows_find_an_effect_that_turns() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(2060, 2)), columns=["x", "y"])
+    scores = 3.0 * table["x"].abs() + 0.3 * table["y"] - 2.4
+    labels = (scores + rng.logistic(size=2060) > 0).astype(int)
+    model = VerticalClassifier(random_state=0).fit([table[["x"]][:60], table[["y"]][:60]], labels[:60])
+    found = model.decision_function([table[["x"]][60:], table[["y"]][60:]])
+    # A line through the rank finds next to nothing.
+    assert roc_auc_score(labels[60:], found) > 0.7
 
 
 def test_ramps_are_linear_in_the_rank() -> None:

@@ -32,6 +32,8 @@ from evenhand.errors import DataError
 MOST_SEGMENTS: Final = 4
 ROWS_FOR_EACH_SEGMENT: Final = 50
 """A curve has a segment for so many rows, up to the maximum."""
+ROWS_FOR_A_BEND: Final = 40
+"""A curve has two segments from so many rows on: effects that turn are worth more than the variance of one bend."""
 _GRID: Final = 128
 """Number of values, beside the lowest, that the ranks of all others are interpolated from."""
 _NEAR: Final = 1e-3
@@ -220,4 +222,4 @@ def _knots(counts: Integers) -> Integers:
 
 def _segments(rows: float) -> int:
     """Return how many segments so many rows support."""
-    return int(np.clip(rows // ROWS_FOR_EACH_SEGMENT, 1, MOST_SEGMENTS))
+    return int(np.clip(rows // ROWS_FOR_EACH_SEGMENT, 1 + (rows >= ROWS_FOR_A_BEND), MOST_SEGMENTS))
