@@ -63,6 +63,10 @@ CONSTRAINT_KEYS = {
     "temperature": ("Temperature of the sigmoid that approximates a rate.", "0.2"),
     "of_class": ("With more than two labels: the one whose rates are bounded. None bounds those of all.", '"walk"'),
     "cross": ("Whether combinations of several sensitive attributes are groups too.", "true"),
+    "by_presence": (
+        'With `ids = "left"`: whether the bound holds among the people of each [pattern of presence](overlap.md).',
+        "true",
+    ),
     "confidence": ("Confidence with which the bound holds for new people; `subspace` and `sqp`.", "0.95"),
 }
 

@@ -220,7 +220,7 @@ ODD: list[Any] = ["0.1", None, [0.1], {}, 1j, np.array([0.1, 0.2]), object(), 10
 @pytest.mark.parametrize("kind", KINDS.values())
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
 def test_arguments_of_any_type_are_refused_by_name(kind: type[Constraint], odd: Any) -> None:
-    right = {"cross"} if odd is True else {"confidence"} if odd is None else set()
+    right = {"cross", "by_presence"} if odd is True else {"confidence"} if odd is None else set()
     # Labels are text or numbers.
     right |= {"of_class"} if odd is None or isinstance(odd, (str, int)) else set()
     names = [field.name for field in fields(kind) if field.name not in right]

@@ -13,6 +13,7 @@ from support.federation import Network, assert_alike, assert_told, run_sites, wr
 
 from evenhand.data.tables.absence import ABSENT
 from evenhand.errors import DataError, ProtocolError, RunError
+from evenhand.jobs.auditing import plan_of
 from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
 from evenhand.jobs.federation.notices import notice
@@ -21,6 +22,8 @@ from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
 from evenhand.models.saved import to_state
+from evenhand.report.page import make_page
+from evenhand.report.record import RunRecord
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
 
@@ -157,3 +160,53 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
     again = run_vertical_job(job, tmp_path, tmp_path / "run", resume=True)  # type: ignore[arg-type]
     for name in PARTIES:
         assert_same_state(to_state(whole.run.models[name]), to_state(again.run.models[name]))
+
+
+def write_proxies(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank",)) -> dict[str, Path]:
+    """Shops of 3,000 people in which the shop knows men more often, so that presence tells the group."""
+    paths = write_shops(folder, job, active)
+    rng, rows = np.random.default_rng(8), 3000
+    ids = [f"c{number:04d}" for number in rng.permutation(rows)]
+    sex = np.where(rng.random(rows) < 0.5, "f", "m")
+    numbers = rng.normal(size=(rows, 3)) + (sex == "m")[:, None]
+    good = numbers.sum(axis=1) + rng.logistic(size=rows) > 1.5
+    bank = pd.DataFrame({"id": ids, "income": numbers[:, 0], "good": np.where(good, "yes", "no"), "sex": sex})
+    bank.to_csv(folder / "bank" / "table.csv", index=False)
+    shop = pd.DataFrame({"id": ids, "visits": numbers[:, 1]})[rng.random(rows) < np.where(sex == "m", 0.7, 0.4)]
+    shop.to_csv(folder / "shop" / "table.csv", index=False)
+    phone = pd.DataFrame({"id": ids, "calls": numbers[:, 2]})[rng.random(rows) < 0.97]
+    phone.to_csv(folder / "phone" / "table.csv", index=False)
+    return paths
+
+
+def test_bounds_by_pattern_hold_between_organisations_and_stand_on_the_page(tmp_path: Path) -> None:
+    asked = {"kind": "equal-opportunity", "epsilon": 0.05, "measure": "error", "by_presence": True}
+    job = {"ids": "left", "max_rounds": 40, "constraint": asked, "test_fraction": 0.2, "protection": "none"}
+    paths = write_proxies(tmp_path, job, ("bank", "phone"))
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    ends = run(paths)
+    for name in PARTIES:
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+    assert_alike(ends["server"], together.result)
+    # The phone company lacks few people: whoever it lacks shares a bound with the smallest other pattern.
+    patterns = ["other parties (rare patterns)", "shop + phone"]
+    assert together.run.row_names == [f"false-negative rate, f vs. m (sex), also at {one}" for one in patterns]
+    values = [one["training rows"] for one in together.result["statistics"]["constraints"]]
+    assert max(map(abs, values)) <= 0.051
+    found = together.result["presence"]
+    assert {one["pattern"] for one in found["test"]["patterns"]} == set(patterns)
+    (sex,) = (one for one in found["train"]["tells"] if one["of"] == "sex")
+    assert sex["shares"]["m"]["shop"] > sex["shares"]["f"]["shop"] + 0.2
+    assert sex["cramers_v"] > 0.1
+    assert sex["p_value"] < 0.01
+    page = make_page([RunRecord.read(tmp_path / "run")])
+    for words in ("Rows that parties lack", "gap of false-negative rate, sex", "presence is a proxy", *patterns):
+        assert words in page
+
+
+def test_a_plan_of_bounds_by_pattern_lists_its_messages(tmp_path: Path) -> None:
+    asked = {"kind": "equal-opportunity", "by_presence": True}
+    paths = write_gaps(tmp_path, {"ids": "left", "constraint": asked})
+    for path in ("job", "together"):
+        job = read_federation_job(paths[path]) if path == "job" else read_job(paths[path])
+        assert {one.kind for one in plan_of(job)} >= {"presence", "held-out"}  # type: ignore[arg-type]

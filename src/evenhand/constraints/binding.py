@@ -15,6 +15,7 @@ import pandas as pd
 
 from evenhand.arrays import ALL, Array, Integers, Rows
 from evenhand.constraints.groups import (
+    PATTERNS,
     Groups,
     check_groups,
     crossed_name,
@@ -259,15 +260,24 @@ def inequalities(constraints: Constraints, groups: Groups, cut: float = 0.0) -> 
     """
     wanted = as_list(constraints)
     check_groups(groups)
-    ungrouped = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
+    ungrouped = [
+        constraint.kind for constraint in wanted if constraint.compares_groups and not set(groups) - {PATTERNS}
+    ]
     if ungrouped:
         raise DataError(f"constraint {ungrouped[0]} compares groups: give sensitive_features")
     crossing = crossed_name(groups)
     crossed = [constraint.kind for constraint in wanted if constraint.crosses]
     if crossed and crossing is None:
         raise ConstraintError(f"constraint {crossed[0]} has cross=True, without a crossing of {', '.join(groups)}")
-    plain = {name: values for name, values in groups.items() if not crossed or name != crossing}
-    rows = tuple(row for constraint in wanted for row in _rows(constraint, groups if constraint.crosses else plain))
+    patterns = [str(one) for one in groups.get(PATTERNS, ())]
+    if not patterns and (split := [one.kind for one in wanted if one.splits_patterns]):
+        raise ConstraintError(
+            f"constraint {split[0]} has by_presence=True, but nobody says which parties have which rows; train with "
+            'ids = "left" or "private-left"'
+        )
+    attributes = {name: values for name, values in groups.items() if name != PATTERNS}
+    plain = {name: values for name, values in attributes.items() if not crossed or name != crossing}
+    rows = tuple(row for one in wanted for row in _rows(one, attributes if one.crosses else plain, patterns))
     return tuple(_at(row, cut) for row in rows) if cut else rows
 
 
@@ -276,9 +286,11 @@ def _at(row: Inequality, cut: float) -> Inequality:
     return row if not row.measure.is_rate else replace(row, measure=replace(row.measure, cut=cut))
 
 
-def _rows(constraint: Constraint, groups: Groups) -> list[Inequality]:
+def _rows(constraint: Constraint, groups: Groups, patterns: Sequence[str]) -> list[Inequality]:
     """Return one constraint's rows; a confidence holds for all of them at once."""
     rows = constraint.inequalities(groups)
+    if constraint.splits_patterns:
+        rows = [row.within(pattern) for pattern in patterns for row in rows]
     if constraint.level is None:
         return rows
     reach = critical_value(constraint.level, len(rows))
@@ -296,7 +308,7 @@ def bind_inequalities(
 
     Attributes that no inequality names form no strata, so that they cannot change a result.
     """
-    named = {part.attribute for row in rows for _, part in row.terms}
+    named = {name for row in rows for name in row.columns}
     known = {name: codes for name, codes in group_codes(sensitive, groups).items() if name in named}
     # Targets that are numbers form no strata: no slice names one.
     by_label = any(part.label is not None for row in rows for _, part in row.terms) or np.isin(labels, (-1, 1)).all()

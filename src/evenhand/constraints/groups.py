@@ -21,6 +21,8 @@ Groups: TypeAlias = Mapping[str, Sequence[Hashable]]
 """The distinct values of each sensitive attribute, in the order that numbers them."""
 CROSSES: Final = " × "
 """Joins the names of crossed attributes, and of their groups."""
+PATTERNS: Final = "also at"
+"""Names the column that says which other parties have each row; see `presence`. It is no sensitive attribute."""
 
 
 def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: int) -> pd.DataFrame:
@@ -69,7 +71,7 @@ def _sorted_values(name: str, column: pd.Series) -> Iterable[Hashable]:
 def check_groups(groups: Groups) -> None:
     """Refuse an attribute with fewer than two groups."""
     for name, values in groups.items():
-        if len(values) < 2:
+        if len(values) < 2 and name != PATTERNS:
             only = f"one group only ({values[0]!r})" if values else "no group that can be compared"
             raise DataError(f"sensitive attribute {name!r} has {only}; it needs two or more")
 
@@ -93,7 +95,7 @@ def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:
 
 def crossed_name(attributes: Iterable[object]) -> str | None:
     """Return the attribute that is the crossing of all others; None if there is none."""
-    names = [str(name) for name in attributes]
+    names = [str(name) for name in attributes if name != PATTERNS]
     return next((name for name in names if len(names) > 2 and _crosses(name, names)), None)
 
 
@@ -112,7 +114,7 @@ def with_crossing(frame: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
     present = crossed_name(frame.columns)
     if present is not None and name in (None, present):
         return frame
-    attributes = [str(column) for column in frame.columns if str(column) != present]
+    attributes = [str(column) for column in frame.columns if str(column) not in (present, PATTERNS)]
     if len(attributes) < 2:
         had = listed(frame.columns) or "none"
         raise DataError(f"cross=True crosses two or more sensitive attributes; there is {had}")

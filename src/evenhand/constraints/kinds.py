@@ -37,6 +37,11 @@ class Constraint(ABC):
         return False
 
     @property
+    def splits_patterns(self) -> bool:
+        """Whether the bound holds among people of each pattern of presence, not only over all rows."""
+        return False
+
+    @property
     def level(self) -> float | None:
         """Confidence that the bound holds for new people; None bounds the training rows alone."""
         return None
@@ -62,9 +67,9 @@ def _check_bound(name: str, value: float, measure: MeasureName) -> None:
         )
 
 
-def _check_cross(cross: bool) -> None:
-    if not isinstance(cross, (bool, np.bool_)):
-        raise ConstraintError(f"cross is {quoted(cross)}; it must be True or False")
+def _check_flag(name: str, value: bool) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConstraintError(f"{name} is {quoted(value)}; it must be True or False")
 
 
 def _check_level(confidence: float | None) -> None:
@@ -126,7 +131,8 @@ class _Parity(_OfClasses):
 
     Attributes are compared one at a time; with `cross`, combinations of their groups (sex × race) are compared as well.
     With a `confidence` of 0.95, training also aims to prove that the difference among new people is at most epsilon, at
-    95 % confidence.
+    95 % confidence. With ``by_presence=True`` the bound holds among the people of each pattern of presence: those whose
+    rows the same other parties have (``ids="left"``).
     """
 
     labels: ClassVar[tuple[int | None, ...]]
@@ -138,10 +144,15 @@ class _Parity(_OfClasses):
     confidence: float | None = None
     of_class: Label | None = None
     classes: tuple[Label, ...] = field(default=(), repr=False)
+    by_presence: bool = False
 
     @property
     def crosses(self) -> bool:
         return self.cross
+
+    @property
+    def splits_patterns(self) -> bool:
+        return self.by_presence
 
     @property
     def level(self) -> float | None:
@@ -152,7 +163,8 @@ class _Parity(_OfClasses):
         Measure(self.measure, self.temperature)
         _check_bound("epsilon", self.epsilon, self.measure)
         _check_level(self.confidence)
-        _check_cross(self.cross)
+        _check_flag("cross", self.cross)
+        _check_flag("by_presence", self.by_presence)
 
     def _means(self) -> list[tuple[int | None, str, Measure]]:
         """Return what is compared: the label of the rows, the name of its class, and the measure."""
@@ -285,10 +297,15 @@ class BoundedGroupLoss(Constraint):
     temperature: float = 0.5
     cross: bool = False
     confidence: float | None = None
+    by_presence: bool = False
 
     @property
     def crosses(self) -> bool:
         return self.cross
+
+    @property
+    def splits_patterns(self) -> bool:
+        return self.by_presence
 
     @property
     def level(self) -> float | None:
@@ -298,7 +315,8 @@ class BoundedGroupLoss(Constraint):
         Measure(self.measure, self.temperature)
         _check_bound("limit", self.limit, self.measure)
         _check_level(self.confidence)
-        _check_cross(self.cross)
+        _check_flag("cross", self.cross)
+        _check_flag("by_presence", self.by_presence)
 
     def inequalities(self, groups: Groups) -> list[Inequality]:
         measure = Measure(self.measure, self.temperature)
@@ -329,6 +347,11 @@ class NeymanPearson(_OfClasses):
     confidence: float | None = None
     of_class: Label | None = None
     classes: tuple[Label, ...] = field(default=(), repr=False)
+    by_presence: bool = False
+
+    @property
+    def splits_patterns(self) -> bool:
+        return self.by_presence
 
     @property
     def level(self) -> float | None:
@@ -339,6 +362,7 @@ class NeymanPearson(_OfClasses):
         Measure(self.measure, self.temperature)
         _check_bound("limit", self.limit, self.measure)
         _check_level(self.confidence)
+        _check_flag("by_presence", self.by_presence)
         if not (is_number(self.label) and self.label in (-1, 1)):
             raise ConstraintError(f"label is {quoted(self.label)}; it must be 1 (the positive class) or -1")
 

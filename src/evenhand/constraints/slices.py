@@ -9,7 +9,7 @@ Bounds are `lower ≤ value ≤ upper`, one pair for each constraint row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers
+from evenhand.constraints.groups import PATTERNS
 from evenhand.constraints.losses import Measure
 from evenhand.errors import ConstraintError
 
@@ -148,15 +149,21 @@ _MEANS: Final[dict[str, dict[int | None, str]]] = {
 class Slice:
     """Rows with a given label (None for any) and, if an attribute is named, a given group.
 
-    Labels are ±1, or class indices, and `class_name` then says which class.
+    Labels are ±1, or class indices, and `class_name` then says which class. A `pattern` takes the rows that the same
+    other parties have.
     """
 
     label: int | None = None
     attribute: str | None = None
     group: Hashable = None
     class_name: str = field(default="", compare=False)
+    pattern: str | None = None
 
     def __str__(self) -> str:
+        who = self._who()
+        return who if self.pattern is None else f"{who}, {PATTERNS} {self.pattern}"
+
+    def _who(self) -> str:
         named = f"class {self.class_name or self.label}"
         who = named if self.class_name else {1: "positives", -1: "negatives"}.get(self.label or 0, named)
         if self.attribute is None:
@@ -169,6 +176,8 @@ class Slice:
         parts = [] if self.label is None else [f"y={self.class_name or format(self.label, '+d')}"]
         if self.attribute is not None:
             parts.append(f"{self.attribute}={self.group}")
+        if self.pattern is not None:
+            parts.append(f"{PATTERNS}={self.pattern}")
         return " & ".join(parts) or "all"
 
     def inside(self, labels: Array, groups: pd.DataFrame | Mapping[str, Any]) -> Booleans:
@@ -178,6 +187,8 @@ class Slice:
             found &= labels == self.label
         if self.attribute is not None:
             found &= np.asarray(groups[self.attribute] == self.group)
+        if self.pattern is not None:
+            found &= np.asarray(groups[PATTERNS] == self.pattern)
         return found
 
 
@@ -197,8 +208,24 @@ class Inequality:
     measure: Measure
     reach: float = 0.0
 
+    def within(self, pattern: str) -> Inequality:
+        """Return the inequality among the rows of one pattern of presence."""
+        return replace(self, terms=tuple((one, replace(part, pattern=pattern)) for one, part in self.terms))
+
+    @property
+    def columns(self) -> set[str]:
+        """Names of the columns of groups that the slices depend on."""
+        named = {part.attribute for _, part in self.terms if part.attribute is not None}
+        return named | {PATTERNS for _, part in self.terms if part.pattern is not None}
+
     def __str__(self) -> str:
         """Say what is bounded as a person would: "false-negative rate, 60+ vs. under 30 (age)"."""
+        patterns = {part.pattern for _, part in self.terms}
+        if patterns == {None} or len(patterns) > 1:
+            return self._words()
+        return f"{self._words()}, {PATTERNS} {patterns.pop()}"
+
+    def _words(self) -> str:
         labels, attributes = ({getattr(part, name) for _, part in self.terms} for name in ("label", "attribute"))
         named = attributes - {None}
         plain = len(self.terms) == 1 or (len(self.terms) == 2 and len(named) == 1)

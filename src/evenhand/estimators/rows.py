@@ -10,7 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.constraints.groups import PATTERNS
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.presence import Presence
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
@@ -23,8 +25,8 @@ from evenhand.protocol.job import Job
 from evenhand.training.vertical import check_weights
 from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, check_ids, named_problem
 
-ReadLabels = Callable[[npt.NDArray[Any], Any], tuple[Array, pd.DataFrame | None]]
-"""Function that converts labels and groups of the training rows to numbers and a frame."""
+ReadLabels = Callable[[npt.NDArray[Any], Any, Presence | None], tuple[Array, pd.DataFrame | None]]
+"""Function that converts labels and groups of the training rows to numbers and a frame, given who has these rows."""
 
 
 class FrameRows:
@@ -75,7 +77,7 @@ class FrameRows:
         """Return that no row is held out: `fit` trains on all rows."""
         return np.zeros(len(self._there), dtype=bool)
 
-    def labels(self) -> HeldLabels:
+    def labels(self, presence: Presence | None = None) -> HeldLabels:
         raise DataError(f"{self.name} holds no labels")
 
     def columns(self) -> EncodedColumns:
@@ -155,16 +157,16 @@ class HolderRows(FrameRows):
         self._given = Beside(*(None if one is None else take_rows(one, places) for one in self._given))
         return super().take(places, held_out)
 
-    def labels(self) -> HeldLabels:
+    def labels(self, presence: Presence | None = None) -> HeldLabels:
         if self._held is None:
             people = self._given.weights
-            numbers, groups = self._read(self._given.y, self._given.groups)
+            numbers, groups = self._read(self._given.y, self._given.groups, presence)
             if people is not None:
                 check_weights(self._job, people, len(numbers))
             # Draw the same responses for the same rows in every fit.
             key = AnswerKey.from_seed(self._seed, self.table.index if isinstance(self.table, pd.DataFrame) else None)
             if groups is not None and isinstance(self.table, pd.DataFrame):
                 columns = ((str(name), self.table.iloc[:, place]) for place, name in enumerate(self.table.columns))
-                tell(self.name, twins(columns, groups))
+                tell(self.name, twins(columns, groups.drop(columns=PATTERNS, errors="ignore")))
             self._held = HeldLabels(LabelledRows(numbers, groups, sample_weight=people), key)
         return self._held

@@ -16,6 +16,7 @@ from evenhand.constraints import Constraints, groups_frame
 from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.group_cuts import check_attribute
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.presence import Presence, with_patterns
 from evenhand.constraints.small_slices import check_slices
 from evenhand.constraints.thresholds import Cut, Threshold, as_threshold
 from evenhand.data.tables.encoding import PartyEncoder
@@ -205,16 +206,19 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         numbers: Array = np.empty(0)
         frame: pd.DataFrame | None = None
 
-        def read(labels: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
+        def read(
+            labels: npt.NDArray[Any], sensitive: Any, presence: Presence | None
+        ) -> tuple[Array, pd.DataFrame | None]:
             nonlocal classes, pos_label, numbers, frame
             classes, pos_label, signs = self._codes(labels, several)
             if not named and isinstance(self.class_weight, Mapping) and set(self.class_weight) != set(classes.tolist()):
                 raise InputError(f"class_weight names {list(self.class_weight)}, but the labels in y are {classes}")
             numbers = signs
-            groups = frame = groups_frame(sensitive, len(signs))
-            check_attribute(job.cut_by, list(groups.columns))
+            frame = groups_frame(sensitive, len(signs))
+            check_attribute(job.cut_by, list(frame.columns))
+            groups = with_patterns(job.asked, signs, frame, presence)
             check_slices(job.asked, signs, groups)
-            return signs, None if sensitive is None else groups
+            return signs, groups if groups.shape[1] else None
 
         beside, threshold = Beside(y, sensitive_features, sample_weight), as_threshold(self.threshold)
         scores = self._train(job, X, beside, ids, read, checkpoints)
@@ -371,9 +375,12 @@ class VerticalRegressor(MeansFromScores, RegressorMixin, VerticalEstimator):  # 
         job = self._job()
         check_job(job, "vertical")
 
-        def read(targets: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
+        def read(
+            targets: npt.NDArray[Any], sensitive: Any, presence: Presence | None
+        ) -> tuple[Array, pd.DataFrame | None]:
             numbers = read_targets(targets, job.loss)
-            return numbers, None if sensitive is None else groups_frame(sensitive, len(numbers))
+            groups = with_patterns(job.asked, numbers, groups_frame(sensitive, len(numbers)), presence)
+            return numbers, groups if groups.shape[1] else None
 
         self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read, checkpoints)
         warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds))

@@ -17,7 +17,9 @@ from evenhand.auditing.audits import audit_horizontal, audit_vertical
 from evenhand.auditing.client_views import HorizontalAuditInput
 from evenhand.auditing.findings import Audit, Progress
 from evenhand.auditing.views import listening
+from evenhand.constraints.groups import PATTERNS, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.presence import OTHERS
 from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
@@ -31,7 +33,6 @@ from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.runs import load_vertical_tables
 from evenhand.privacy.mechanism import noise_terms
 from evenhand.privacy.randomised_response import AnswerKey
-from evenhand.protocol.align import SentIds
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.solver import Certificate
@@ -201,11 +202,12 @@ class _MadeUpRows:
     def held_out(self) -> Booleans:
         return np.zeros(REHEARSED_ROWS, dtype=bool)
 
-    def labels(self, _: SentIds | None = None) -> HeldLabels:
+    def labels(self, *_: object) -> HeldLabels:
         classes = len(self._job.classes) or None
-        truth = LabelledRows(
-            _made_up(REHEARSED_ROWS, 0, self._job, classes)[1], _groups(REHEARSED_ROWS, self._sensitive)
-        )
+        groups = _groups(REHEARSED_ROWS, self._sensitive)
+        if any(one.splits_patterns for one in self._job.asked):
+            groups = groups_frame(groups, REHEARSED_ROWS).assign(**{PATTERNS: OTHERS})
+        truth = LabelledRows(_made_up(REHEARSED_ROWS, 0, self._job, classes)[1], groups)
         return HeldLabels(truth, AnswerKey.from_seed(0))
 
     def columns(self) -> EncodedColumns:

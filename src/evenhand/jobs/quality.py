@@ -12,10 +12,11 @@ from scipy.special import expit, softmax
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.group_cuts import MEANING, equal_rates
-from evenhand.constraints.groups import groups_frame, groups_of
+from evenhand.constraints.groups import PATTERNS, groups_frame, groups_of
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.losses import SOFTMAX
+from evenhand.constraints.presence import frequent, patterns_of
 from evenhand.constraints.proving import Proof, rate_variance
 from evenhand.constraints.thresholds import WITHOUT_RULE, Cut, Ranked, Threshold, fixed_cut, group_text
 from evenhand.errors import ConstraintError, DataError, InputError
@@ -28,6 +29,7 @@ from evenhand.metrics.deviance import deviance_explained
 from evenhand.metrics.gaps import read_attributes
 from evenhand.metrics.held import held_constraints
 from evenhand.metrics.performance import fit_platt, performance
+from evenhand.metrics.presence import by_pattern, told_by_presence
 from evenhand.metrics.regression import Z, by_decile, by_group, regression_metrics
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
@@ -43,17 +45,36 @@ class QualityRows(LabelledRows):
     """Labelled rows that quality is measured on, with the names of their labels.
 
     Without groups only accuracy is measured. Sample weights are for training; quality counts rows.
+
+    Attributes
+    ----------
+    presence
+        Which other parties have each row, a column for each; None if rows may not be absent, or nobody says.
+    patterns
+        Each row's pattern of presence, where constraints hold by pattern: rare patterns share one.
     """
 
     names: Labels | Classes | NumericTargets = field(kw_only=True)
+    presence: pd.DataFrame | None = field(default=None, kw_only=True)
+    patterns: pd.Series | None = field(default=None, kw_only=True)
 
     def some(self, rows: Booleans) -> QualityRows:
         """Return these rows."""
         if rows.all():
             return self
-        groups = None if self.groups is None else self.groups[rows]
-        sample_weight = None if self.sample_weight is None else self.sample_weight[rows]
-        return QualityRows(self.labels[rows], groups, sample_weight=sample_weight, names=self.names)
+        parts = {
+            name: None if given is None else given[rows]
+            for name, given in vars(self).items()
+            if name not in ("labels", "answers", "names")
+        }
+        return QualityRows(self.labels[rows], **parts, names=self.names)
+
+    @property
+    def compared(self) -> pd.DataFrame | None:
+        """Groups and patterns, as constraints take them; None if there are neither."""
+        if self.patterns is None:
+            return self.groups
+        return groups_frame(self.groups, self.n_rows).assign(**{PATTERNS: self.patterns.to_numpy()})
 
     @property
     def named_labels(self) -> list[Any]:
@@ -288,6 +309,7 @@ def quality(
         "groups": {name: _counts(rows, scores[name], cuts[name]) for name, rows in parts.items()},
         "performance": {name: _performance(rows, scores[name], cuts[name]) for name, rows in parts.items()},
         **_by_class(parts, scores),
+        **_by_presence(parts, scores, cuts),
     }
 
 
@@ -322,7 +344,7 @@ def _of_numbers(
         found["constraints"][name] = (
             []
             if rows.groups is None and any(one.compares_groups for one in constraints)
-            else held_constraints(constraints, loss, rows.labels, told, rows.groups, weights)
+            else held_constraints(constraints, loss, rows.labels, told, rows.compared, weights)
         )
         found["groups"][name] = by_group(loss, rows.labels, told, rows.groups, weights)
         found["performance"][name] = []
@@ -338,6 +360,26 @@ def _by_class(parts: Mapping[str, QualityRows], scores: Mapping[str, Array]) -> 
         if isinstance(rows.names, Classes)
     }
     return {"classes": found} if found else {}
+
+
+def _by_presence(
+    parts: Mapping[str, QualityRows], scores: Mapping[str, Array], cuts: Mapping[str, float | Array]
+) -> dict[str, Any]:
+    """Return metrics of each pattern of presence, and what presence tells of groups and labels."""
+    found = {}
+    for name, rows in parts.items():
+        if rows.presence is None or isinstance(rows.names, Classes):
+            continue
+        given = {str(party): held.to_numpy() for party, held in rows.presence.items()}
+        patterns = frequent(patterns_of(given)) if rows.patterns is None else rows.patterns.to_numpy()
+        told: dict[str, Any] = {"label": rows.named_labels}
+        if rows.groups is not None:
+            told |= {str(attribute): column for attribute, column in rows.groups.items()}
+        found[name] = {
+            "patterns": by_pattern(rows.labels > 0, scores[name] > cuts[name], rows.groups, patterns),
+            "tells": told_by_presence(rows.presence, told, patterns),
+        }
+    return {"presence": found} if found else {}
 
 
 def _performance(rows: QualityRows, scores: Array, cut: float | Array) -> list[dict[str, Any]]:
@@ -402,15 +444,15 @@ def _held(
     if rows.groups is None and any(one.compares_groups for one in constraints):
         return []
     if isinstance(rows.names, Classes):
-        return held_constraints(constraints, SOFTMAX, rows.labels, scores.T, rows.groups)
-    names = rows.named_labels
+        return held_constraints(constraints, SOFTMAX, rows.labels, scores.T, rows.compared)
+    names, keywords = rows.named_labels, {**rows.keywords, "sensitive_features": rows.compared}
     found = []
     for constraint in constraints:
         own, at = scores, cut
         if isinstance(at, np.ndarray):
             own, at = (scores if getattr(constraint, "measure", "loss") == "loss" else scores - at), 0.0
         try:
-            table = constraint_gaps(constraint, names, own, **rows.keywords, cut=at)
+            table = constraint_gaps(constraint, names, own, **keywords, cut=at)
         except (ConstraintError, DataError):
             # With few test rows a slice may be empty, and its constraint has no value.
             continue

@@ -52,7 +52,10 @@ LABELS = Schema(
     "labels",
     {"labels": Field("f8", ("rows",)), "groups": Field("i8", ("attributes", "rows"))},
     direction=Direction("server", "active party"),
-    reveals="All labels and all groups, to a party that the terms name as active.",
+    reveals=(
+        "All labels and all groups, to a party that the terms name as active. If a constraint holds by pattern of "
+        "presence, also which other parties have each row; rare patterns are one."
+    ),
 )
 CUT = Schema(
     "cut",

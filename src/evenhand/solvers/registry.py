@@ -173,6 +173,8 @@ def check_job(
             "confidence from the constraint"
         )
     check_suits(job.constraints, job.loss)
+    if by_pattern := [one.kind for one in job.asked if one.splits_patterns]:
+        _check_patterns(job, split, by_pattern[0])
     if job.loss != "logistic" and job.constraints and not solver.bounds_means:
         raise InputError(
             f"solver {solver.name!r} does not support constraints with the {job.loss} loss; choose "
@@ -187,6 +189,19 @@ def check_job(
     else:
         _check_horizontal(job, solver, scope, has_server, protected)
     return solver
+
+
+def _check_patterns(job: Job, split: Split, kind: str) -> None:
+    """Refuse bounds by pattern of presence where they would tell, or need, more than participants have."""
+    if split == "horizontal":
+        raise InputError(f"constraint {kind}: by_presence is for vertical jobs, where parties lack rows; remove it")
+    if job.label_privacy is not None:
+        raise InputError(
+            f"constraint {kind}: by_presence and label_privacy do not go together, since which patterns are rare "
+            "depends on the true labels; remove one of them"
+        )
+    if job.closed is not None and job.closed.splits_patterns:
+        raise InputError(f"constraint {kind}: threshold_by has no cut for each pattern of presence; remove by_presence")
 
 
 def _check_class_weight(job: Job, split: Split, solver: Solver[Any, Any]) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.presence import Presence
 from evenhand.errors import DataError, InputError
 from evenhand.models.learning.base import PartyLearner
 from evenhand.printing import listed, quoted
@@ -85,8 +86,14 @@ class PartySource(Protocol):
         """
         ...
 
-    def labels(self) -> HeldLabels:
-        """Return labels and groups of the training rows; called only at the label holder."""
+    def labels(self, presence: Presence | None = None) -> HeldLabels:
+        """Return labels and groups of the training rows; called only at the label holder.
+
+        Parameters
+        ----------
+        presence
+            Which of the common rows each other party has, if rows may be absent.
+        """
         ...
 
     def held_out(self) -> Booleans:
@@ -105,8 +112,14 @@ class LabelSource(Protocol):
         """Return the error to raise if rows cannot be aligned."""
         ...
 
-    def labels(self, sent: SentIds) -> HeldLabels:
-        """Return labels and groups of the common training rows, matched by the ids that the party has sent."""
+    def labels(self, sent: SentIds, presence: Presence | None = None) -> HeldLabels:
+        """Return labels and groups of the common training rows, matched by the ids that the party has sent.
+
+        Parameters
+        ----------
+        presence
+            As in `PartySource.labels`.
+        """
         ...
 
     def held_out(self) -> Booleans:
@@ -123,9 +136,9 @@ class LabelsHere:
     def unaligned(self, problem: str) -> DataError:
         return DataError(problem)
 
-    def labels(self, _: SentIds) -> HeldLabels:
+    def labels(self, _: SentIds, presence: Presence | None = None) -> HeldLabels:
         # The party has taken the common rows already: `Together` advances it before the server.
-        return self.holder.labels()
+        return self.holder.labels(presence)
 
     def held_out(self) -> Booleans:
         return self.holder.held_out()

@@ -196,7 +196,7 @@ def _folds(terms: VerticalTerms, known: LabelledRows | None) -> Integers | None:
 
 def _compared(terms: VerticalTerms) -> set[str]:
     """Return the sensitive attributes that constraints compare."""
-    named = {part.attribute for row in terms.inequalities for _, part in row.terms if part.attribute is not None}
+    named = {name for row in terms.inequalities for name in row.columns}
     crossing = crossed_name(terms.groups)
     return set(_attributes(terms)) if crossing is not None and crossing in named else named
 
@@ -281,15 +281,18 @@ def party_steps(
         policy = _counting(policy, int(((places >= 0) & ~told.held_out).sum()))
     else:
         n_rows = source.take(places)
+        presence = None
         if alignment.left:
-            yield PresenceParty(name, len(places), alignment.others)
+            told = PresenceParty(name, len(places), alignment.others)
+            yield told
+            presence = told.held
     del places
     terms = yield from enrolled(name, accepted, policy)
     if terms.n_rows != n_rows:
         raise RunError(f"the terms state {terms.n_rows} training rows, but {name} has {n_rows}")
     known = truth = None
     if name == alignment.holder:
-        truth, key = source.labels()
+        truth, key = source.labels(presence)
         terms = _as_held(terms, truth.groups)
         known = answered(terms, truth, key)
     elif name in terms.active:
@@ -334,10 +337,10 @@ def server_steps(
     yield found
     if found.problem:
         raise source.unaligned(found.problem)
-    truth, key = source.labels(found.sent_by(alignment.holder))
-    if alignment.left:
-        held = {name: found.places[name] >= 0 for name in alignment.others}
-        yield PresenceServer(alignment.holder, held, source.held_out())
+    presence = {name: found.places[name] >= 0 for name in alignment.others} if alignment.left else None
+    truth, key = source.labels(found.sent_by(alignment.holder), presence)
+    if presence is not None:
+        yield PresenceServer(alignment.holder, presence, source.held_out())
     del found
     frame = groups_frame(truth.groups, len(truth.labels))
     _, groups = compared_groups(draft.job.constraints, truth.labels, frame)

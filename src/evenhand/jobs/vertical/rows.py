@@ -21,7 +21,9 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints import groups_frame
 from evenhand.constraints.families import check_targets
 from evenhand.constraints.group_cuts import check_attribute
+from evenhand.constraints.groups import PATTERNS
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.presence import Presence, with_patterns
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.absence import with_mark
 from evenhand.data.tables.encoding import PartyEncoder
@@ -120,6 +122,7 @@ class TableRows:
         self.table: PartyTable | None = None
         self.size = 0
         self._held: QualityRows | None = None
+        self._presence: Presence | None = None
         self._labels: HeldLabels | None = None
 
     def look(self) -> None:
@@ -171,11 +174,12 @@ class TableRows:
                 f"{self.owner} is told that other rows are held out than the job's test_fraction and seed say; refused"
             )
 
-    def labels(self) -> HeldLabels:
+    def labels(self, presence: Presence | None = None) -> HeldLabels:
         if self._labels is None:
+            self._presence = presence
             held = self.held.some(~self.test)
             key = self._answer_key(held.names)
-            self._labels = HeldLabels(LabelledRows(held.labels, held.groups, sample_weight=held.sample_weight), key)
+            self._labels = HeldLabels(LabelledRows(held.labels, held.compared, sample_weight=held.sample_weight), key)
         return self._labels
 
     def _answer_key(self, names: Labels | Classes | NumericTargets) -> AnswerKey | None:
@@ -240,7 +244,7 @@ class TableRows:
         """Labels and groups of all common rows; only at the label holder."""
         if self._held is None:
             with naming(self.owner):
-                found = held_labels(self.open(), self.party, self.test, self._trained)
+                found = held_labels(self.open(), self.party, self.test, self._trained, self._presence)
             # Copy the groups: a view would keep the whole table in memory.
             groups = None if found.groups is None else found.groups.reset_index(drop=True).copy()
             self._held = replace(found, groups=groups)
@@ -302,7 +306,7 @@ class ServerRows:
     def unaligned(self, problem: str) -> DataError:
         return _unaligned(problem)
 
-    def labels(self, sent: SentIds) -> HeldLabels:
+    def labels(self, sent: SentIds, presence: Presence | None = None) -> HeldLabels:
         rows = self._rows
         table = rows.open()
         with naming(rows.owner):
@@ -310,7 +314,7 @@ class ServerRows:
             places = rows_by_id(table.known.index, sent, rows.party.name)
         del table
         rows.take(places)
-        found = rows.labels()
+        found = rows.labels(presence)
         with naming(rows.owner):
             self.measured = rows.labelled()
             check_measurable(self.measured)
@@ -358,8 +362,10 @@ def _complete(party: PartySection, label: str, table: PartyTable) -> PartyTable:
     return table if whole.all() else table.taken(np.flatnonzero(whole))
 
 
-def held_labels(table: PartyTable, party: PartySection, test: Booleans, job: Job) -> QualityRows:
-    """Return the label holder's labels and groups; refuse rows that cannot be trained on."""
+def held_labels(
+    table: PartyTable, party: PartySection, test: Booleans, job: Job, presence: Presence | None = None
+) -> QualityRows:
+    """Return the label holder's labels and groups, and who else has the rows; refuse rows that cannot be trained on."""
     assert party.label is not None
     values = label_column(table.known, party.label, table.names)
     labels = common_labels({party.name: values}, party.label, job)
@@ -371,13 +377,20 @@ def held_labels(table: PartyTable, party: PartySection, test: Booleans, job: Job
         labels.require_rows(signs[~test])
     elif len(set(signs[~test])) < 2:
         raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
-    known = None if sensitive is None else sensitive[~test]
     check_attribute(job.cut_by, party.sensitive)
-    check_slices(job.asked, signs[~test], groups_frame(known, int((~test).sum())))
+    frame = with_patterns(job.asked, signs, groups_frame(sensitive, len(signs)), presence, ~test)
+    check_slices(job.asked, signs[~test], frame[~test])
     people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
     if people is not None and not people[~test].any():
         raise DataError(f"weight column {party.weight!r} is zero in all training rows")
-    return QualityRows(signs, sensitive, sample_weight=people, names=labels)
+    return QualityRows(
+        signs,
+        sensitive,
+        sample_weight=people,
+        names=labels,
+        presence=None if presence is None else pd.DataFrame(dict(presence)),
+        patterns=frame.get(PATTERNS),
+    )
 
 
 def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:

@@ -12,6 +12,7 @@ from evenhand.report.page.markup import Markup
 from evenhand.report.page.numbers import fit, residuals
 from evenhand.report.page.particulars import particulars, weights
 from evenhand.report.page.people import people, performance
+from evenhand.report.page.presence import presence
 from evenhand.report.page.rounds import rounds
 from evenhand.report.page.shapes import shapes
 from evenhand.report.record import RunRecord, Target
@@ -20,7 +21,7 @@ Section: TypeAlias = Callable[[RunRecord, str], Markup]
 """From a run and the identifier of its heading to the section."""
 _ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, shapes, weights, particulars)
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
-    "binary": (performance, people, *_ABOUT_THE_RUN),
+    "binary": (performance, people, presence, *_ABOUT_THE_RUN),
     "classes": (classes, class_groups, *_ABOUT_THE_RUN),
     "numbers": (fit, residuals, *_ABOUT_THE_RUN),
 }
