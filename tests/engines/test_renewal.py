@@ -20,6 +20,7 @@ import evenhand.federation
 from evenhand.cli.app import app
 from evenhand.cli.federation_client import start
 from evenhand.errors import InputError, RunError
+from evenhand.jobs.federation.files import read_federation
 from evenhand.protocol.identity import Identity
 from evenhand.runtime.identityfiles import FOLDER, read_identity, read_known
 from evenhand.runtime.nvflare.certificates import (
@@ -110,6 +111,40 @@ def test_requests_that_were_changed_are_refused(tmp_path: Path) -> None:
         read_request(path)
     with pytest.raises(InputError, match="never overwritten"):
         make_request("shop", tmp_path / "own")
+
+
+def test_a_fingerprint_stands_for_the_key_of_the_certificate_too(tmp_path: Path) -> None:
+    """Who changes a request under way cannot keep the identity and put in a key of its own."""
+    path, others = make_request("shop", tmp_path / "own"), make_request("shop", tmp_path / "others")
+    content, other = json.loads(path.read_text()), json.loads(others.read_text())
+    path.write_text(json.dumps(content | {"request": other["request"]}))
+    with pytest.raises(InputError, match="has not signed the request of 'shop'"):
+        read_request(path)
+
+
+@pytest.mark.parametrize("name", ["admin", "authority"])
+def test_a_request_in_the_name_of_a_kit_gets_none_of_its_rights(name: str, tmp_path: Path) -> None:
+    request = read_request(make_request(name, tmp_path / "own"))
+    (tmp_path / "federation.toml").write_text(
+        f'[federation]\nname = "credit"\nserver = "localhost"\nparties = ["bank", "{name}"]\n'
+    )
+    with pytest.raises(InputError, match="cannot be the name of a site"):
+        read_federation(tmp_path / "federation.toml")
+    with pytest.raises(InputError, match="is no name of a party"):
+        provision("credit", "localhost", 18002, ["bank", name], tmp_path / "kits", [request])
+    assert not (tmp_path / "kits").exists()
+
+
+def test_two_requests_of_one_name_make_no_kits(tmp_path: Path) -> None:
+    requests = [read_request(make_request("shop", tmp_path / one)) for one in ("a", "b")]
+    with pytest.raises(InputError, match="two requests have the same name"):
+        provision("credit", "localhost", 18002, ["bank", "shop"], tmp_path / "kits", requests)
+
+
+def test_a_file_that_is_no_certificate_is_not_renewed(kits: Path, tmp_path: Path) -> None:
+    (tmp_path / "client.crt").write_text("junk")
+    with pytest.raises(RunError, match="is not a certificate"):
+        load(tmp_path / "client.crt")
 
 
 def test_a_renewed_certificate_has_the_same_key_use_and_owner(kits: Path, tmp_path: Path) -> None:

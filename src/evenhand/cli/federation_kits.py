@@ -134,6 +134,7 @@ def renew(
       evenhand federation renew client.crt --request request.json --out new.crt
       evenhand federation renew --authority kits/authority --out rootCA.pem
     """
+    from evenhand.protocol.identity import fingerprint
     from evenhand.runtime.nvflare import certificates
 
     found = certificates.Authority(authority)
@@ -151,6 +152,8 @@ def renew(
             if asked.name != certificates.subject_of(given):
                 raise InputError(f"{request} is of {asked.name}, the certificate of {certificates.subject_of(given)}")
             key = asked.public_key
+            say(f"fingerprint {fingerprint(asked.identity)}")
+            remark("the new key is in the name of the party: compare the fingerprint over the telephone")
         target = out or certificate.with_suffix(".new.crt")
         _check_new(target)
         made = found.renewed(given, days or certificates.DAYS, key)

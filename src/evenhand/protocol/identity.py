@@ -69,7 +69,7 @@ class Identity:
                 f"{self.name} knows no identity of {name!r}; add its public key to the list of identities, and compare "
                 "fingerprints over the telephone"
             )
-        if not _is_signed(self.known[name], content, signature):
+        if not is_signed(self.known[name], content, signature):
             raise ProtocolError(
                 f"{self.name}: a key in the name of {name} is not signed by {name}'s identity. It was replaced under "
                 "way, or belongs to other terms or to another run; it is refused"
@@ -78,7 +78,8 @@ class Identity:
 
 # One process that holds many clients verifies the same signatures at each of them.
 @lru_cache(4096)
-def _is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
+def is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
+    """Return whether the owner of a public half has signed a content."""
     try:
         bindings.crypto_sign_open(signature + content, public)
     except (CryptoError, ValueError):

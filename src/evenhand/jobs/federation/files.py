@@ -20,6 +20,7 @@ from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_
 from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
+from evenhand.runtime.nvflare.kits import RESERVED
 from evenhand.solvers.announcing import schemas
 from evenhand.solvers.roles import trainings
 
@@ -258,10 +259,10 @@ def run_place(runs: Path, run: str, *, at_server: bool = False) -> Path:
 
 def site_name(name: str) -> str:
     """Check that a participant's name can be the name of its site; return it."""
-    if not _SITE.fullmatch(name) or name == "server":
+    if not _SITE.fullmatch(name) or name in RESERVED:
         raise JobError(
             f"{name!r} cannot be the name of a site; between organisations a name has letters, digits, '-' and '_', "
-            "begins with a letter, and is not 'server'"
+            f"begins with a letter, and is not {', '.join(sorted(RESERVED))}"
         )
     return name
 

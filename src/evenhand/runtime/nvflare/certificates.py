@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenhand.errors import InputError, MissingExtraError, RunError
-from evenhand.protocol.identity import PUBLIC_BYTES, Identity, new_identity
+from evenhand.protocol.identity import PUBLIC_BYTES, Identity, is_signed, new_identity
 from evenhand.runtime.files import make_folder, write_bytes
 from evenhand.runtime.identityfiles import FOLDER, write_identity
 
@@ -25,6 +25,7 @@ ROOT: Final = "rootCA.pem"
 DAYS: Final = 365
 ROOT_DAYS: Final = 3650
 REQUEST: Final = "request.json"
+_SIGNED: Final = b"evenhand request 1 "
 _KEY: Final = "client.key"
 _STATE: Final = "cert.json"
 _BITS: Final = 2048
@@ -67,8 +68,10 @@ class Authority:
             given.verify_directly_issued_by(self.root)
         except Exception as error:
             raise InputError(f"the certificate of {subject_of(given)} was issued by another authority") from error
-        use = given.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH in use
+        uses = [one.value for one in given.extensions if isinstance(one.value, x509.ExtendedKeyUsage)]
+        if not uses:
+            raise InputError(f"the certificate of {subject_of(given)} does not say what it is for; make a new kit")
+        server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH in uses[0]
         begins, ends = self._dates(days)
         return self._signed(given, public_key or given.public_key(), begins, ends, server)
 
@@ -131,7 +134,7 @@ class Authority:
 
 
 class Request(NamedTuple):
-    """What a party sends to be admitted: a signing request, and the public half of its identity."""
+    """What a party sends to be admitted: a signing request, and the public half of the identity that has signed it."""
 
     name: str
     signing: CertificateSigningRequest
@@ -155,13 +158,14 @@ def make_request(name: str, folder: Path) -> Path:
     signing = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     write_bytes(folder / _KEY, key.private_bytes(*form), private=True)
-    secret = new_identity()
-    public = Identity(name, secret, {}).public
-    write_identity(folder / FOLDER, Identity(name, secret, {name: public}))
+    own = Identity(name, new_identity(), {})
+    write_identity(folder / FOLDER, Identity(name, own.secret, {name: own.public}))
     content = {
         "name": name,
         "request": signing.public_bytes(serialization.Encoding.PEM).decode(),
-        "identity": public.hex(),
+        "identity": own.public.hex(),
+        # Who compares the fingerprint of the identity has then compared the key of the certificate too.
+        "signature": own.sign(_SIGNED + signing.public_bytes(serialization.Encoding.DER)).hex(),
     }
     _write(folder / REQUEST, content)
     return folder / REQUEST
@@ -169,15 +173,18 @@ def make_request(name: str, folder: Path) -> Path:
 
 def read_request(path: Path) -> Request:
     """Read a party's request; refuse one whose sender does not have the key, or that is for another name."""
-    x509, _, _ = _libraries()
+    x509, _, serialization = _libraries()
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         signing = x509.load_pem_x509_csr(content["request"].encode())
-        identity, name = bytes.fromhex(content["identity"]), str(content["name"])
+        identity, signature = bytes.fromhex(content["identity"]), bytes.fromhex(content["signature"])
+        name = str(content["name"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a request; a party makes one with evenhand federation request") from error
     if not signing.is_signature_valid or subject_of(signing) != name or len(identity) != PUBLIC_BYTES:
         raise InputError(f"{path} is not a valid request of {name!r}: its signature or its name is wrong")
+    if not is_signed(identity, _SIGNED + signing.public_bytes(serialization.Encoding.DER), signature):
+        raise InputError(f"{path}: the identity in it has not signed the request of {name!r}; do not admit it")
     return Request(name, signing, identity)
 
 
@@ -196,10 +203,7 @@ def install_keys(kit: Path, folder: Path) -> None:
 def check_certificate(kit: Path) -> None:
     """Refuse an expired or not yet valid certificate here, because the other side would not explain its refusal."""
     path = certificate_in(kit / "startup")
-    try:
-        found = load(path)
-    except ValueError as error:
-        raise RunError(f"{path} is not a valid certificate: {error}") from error
+    found = load(path)
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
         raise RunError(
@@ -224,7 +228,10 @@ def certificate_in(startup: Path) -> Path:
 
 def load(path: Path) -> Certificate:
     x509, _, _ = _libraries()
-    found: Certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    try:
+        found: Certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise RunError(f"{path} is not a certificate (PEM)") from error
     return found
 
 

@@ -71,6 +71,8 @@ DRIVERS: Final = Path(__file__).parent / "drivers"
 AUTHORITY: Final = "authority"
 FEDERATION: Final = "federation.json"
 """File of the authority with name, address and parties of the federation."""
+RESERVED: Final = frozenset({"server", AUTHORITY, *ROLES})
+"""Names of kits that are no party's. A party of such a name would get another's kit, and with it another's rights."""
 _NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
 _STREAMS: Final = ("site_log_streamer", "log_receiver")
 
@@ -87,8 +89,12 @@ def provision(
     """
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; kits contain keys and are never overwritten: choose another folder")
+    if taken := [party for party in parties if party in RESERVED]:
+        raise InputError(f"{taken[0]!r} is no name of a party: a kit of another kind has it")
     if strangers := [one.name for one in requests if one.name not in parties]:
         raise InputError(f"{strangers[0]!r} sends a request, but is not among the parties of the federation")
+    if len({one.name for one in requests}) < len(requests):
+        raise InputError("two requests have the same name; give one request for each party")
     with tempfile.TemporaryDirectory() as scratch:
         made, state = _provisioned(Path(scratch), name, host, port, parties)
         make_folder(out, private=True)
@@ -130,6 +136,8 @@ def admit(request: Request, kits: Path) -> tuple[Path, dict[str, bytes]]:
         raise InputError(
             f"{kits / AUTHORITY} has no {FEDERATION}: these kits were made by an older version; make new kits"
         ) from error
+    if request.name in (*RESERVED, found["server"]):
+        raise InputError(f"{request.name!r} is no name of a party: a kit of another kind has it")
     if request.name in found["parties"] or out.exists():
         raise InputError(f"{request.name} has a kit; renew its certificate with evenhand federation renew")
     with tempfile.TemporaryDirectory() as scratch:
