@@ -11,7 +11,9 @@ from support.problems import small, train
 
 from evenhand import EqualizedOdds, EqualOpportunity, NeymanPearson, VerticalClassifier
 from evenhand.constraints import LossParity
+from evenhand.protocol.messages import Message
 from evenhand.solvers import Subspace
+from evenhand.vertical.subspace.server import SubspaceServer
 
 LIMIT = 0.35
 ROWS, NEW = 2400, 10000
@@ -75,6 +77,27 @@ def test_sums_of_leverages_arrive_behind_masks(protection: str) -> None:
     assert set(plain.transcript.frame().query("kind == 'leverages'")["sender"]) == {"p0", "p1", "p2"}
     (one,), (other,) = plain.statistics["constraints"], hidden.statistics["constraints"]
     assert other["held-out rows"] == pytest.approx(one["held-out rows"], abs=0.03)
+
+
+@pytest.mark.parametrize("protection", ["masked", "dealer", "encrypted"])
+def test_sums_of_leverages_tell_nothing_of_single_rows(protection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of two values of the same size would leave the leverages of the other party uncovered."""
+    problem = small(3, 300, 4)
+    problem.matrix[:, 3] = np.tile([-1.0, 1.0], 150)
+    opened: list[np.ndarray] = []
+    handle = SubspaceServer.handle
+
+    def recorded(server: SubspaceServer, message: Message) -> Any:
+        if message.kind == "leverages" and message.sender != "p0":
+            opened.append(message["leverages"])
+        return handle(server, message)
+
+    monkeypatch.setattr(SubspaceServer, "handle", recorded)
+    constraint = EqualOpportunity(0.05, measure="error")
+    train(problem, constraint, [[0, 1], [2], [3]], solver="subspace", protection=protection, max_rounds=3)
+    (found,) = opened
+    assert found.mean() > 0.0
+    assert np.ptp(found) < 1e-9
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,9 @@ LEVERAGES = Schema(
     reveals=(
         "Once, before the first round, where constraints bound exact rates: how unusual each row is in the party's "
         "columns, a number between 0 and 1. It depends on no label. Rows with equal columns have equal leverages, and "
-        "a row that is alone with a value stands out. The server estimates with it how a row would be scored by a "
-        "model trained without it. Beyond as many directions as the party has columns it tells nothing new."
+        "a row that is alone with a value stands out. Of a party with one column it tells the column up to the sign of "
+        "each row. The server estimates with it how a row would be scored by a model trained without it. Where only "
+        "sums arrive, a passive party sends the mean for every row, which tells nothing of single rows."
     ),
     coverage=Coverage(summed=True),
 )

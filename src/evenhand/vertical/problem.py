@@ -343,9 +343,15 @@ class Party(Follower):
             )
 
     def leverages(self, model: LinearModel) -> Message:
-        """Return how far each row's score follows its own derivative, in the party's columns."""
+        """Return how far each row's score follows its own derivative, in the party's columns.
+
+        Where only sums arrive, all rows have the mean. A leverage is a function of the row that the parties' directions
+        do not have: if the columns of all other parties have few values, their sum would tell it exactly.
+        """
         bound = self.terms.job.loss_function.curvature_bound / self.terms.n_rows
         found = leverages(model.matrix, bound, model.regulariser)
+        if self.terms.only_sums and self.name in self.terms.passive:
+            found = np.full_like(found, found.mean())
         self.effort += float(model.columns) * model.effort
         return LEVERAGES.message(self.name, SERVER, leverages=found)
 
