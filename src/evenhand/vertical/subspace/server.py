@@ -321,9 +321,10 @@ class SubspaceServer(Server):
     def _keep(self) -> bool:
         """Keep the present model if its exact rates make it the best so far.
 
-        The first rounds do not count: they solve problems with other temperatures.
+        The first rounds do not count: they solve problems with other temperatures. Nor do models that are not measured
+        on left-out rows: among those that are, they would seem to be the best.
         """
-        if not self.problem.shifted.exact.any() or self.problem.settling(self.round):
+        if not self.problem.shifted.exact.any() or self.problem.settling(self.round) or not self.problem.judged:
             return False
         if self.best is None or self._rank() < self.best.rank:
             norms, place = self.squared_norms.copy(), self.problem.place

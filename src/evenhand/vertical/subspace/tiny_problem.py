@@ -71,6 +71,8 @@ class RateSchedule:
     errors, optimism, drift
         Standard errors and optimism of the constraints at the last solution, and by how much their values on left-out
         rows differ from those on training rows. Zero where no bound is tightened.
+    judged
+        Whether the last solution was measured on left-out rows, or need not be.
     factor
         Factor on the temperature of rates after the first rounds; a search may lower it.
     searches, steps
@@ -83,6 +85,7 @@ class RateSchedule:
         "errors": Array,
         "optimism": Array,
         "drift": Array,
+        "judged": bool,
         "factor": float,
         "searches": int,
         "steps": int,
@@ -96,6 +99,7 @@ class RateSchedule:
         left_out = self.shifted.exact & np.isfinite(rows.bounds.upper) & judged
         self.proving = Proving(rows.rows, rows.bounds, left_out, rows.grain)
         self.errors, self.optimism, self.drift = np.zeros((3, len(rows)))
+        self.judged = not self.proving.tightens
         self.factor, self.searches, self.steps = 1.0, SEARCHES, STEPS_OF_A_FIT
         self._made: tuple[float, Array, Lagrangian] | None = None
 
@@ -155,6 +159,7 @@ class RateSchedule:
         `least_gain` is not searched for.
         """
         found = solve(self.at_round(number), None)
+        self.judged = not self.proving.tightens
         # In the first rounds the bounds would follow other temperatures. More passes there brought no gain.
         if not self.moves or self.settling(number):
             return found
@@ -264,6 +269,7 @@ class RateSchedule:
         if not self.proving.tightens:
             return False
         values, self.errors, left_out = measure(found)
+        self.judged = True
         self.drift, self.optimism = left_out - values, optimism(self.wanted.constraints.bounds, values, left_out)
         if not self.proving.update(self.errors, self.optimism):
             return False
