@@ -26,6 +26,8 @@ from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.methods import METHODS, register_methods
 from evenhand_reproductions.methods.afl import simplex
 from evenhand_reproductions.methods.fairbatch import FairBatch, FairBatchServer
+from evenhand_reproductions.methods.fairgrad import FairGrad, FairGradServer
+from evenhand_reproductions.methods.fedfb import FedFB, FedFBServer
 from evenhand_reproductions.methods.fedminmax import FedMinMax, MinMaxServer
 from evenhand_reproductions.methods.server_steps import local_steps
 
@@ -197,7 +199,41 @@ def shifted(shares: Array, risks: Array) -> Array:
     return np.asarray(shares + 0.05 * (1.0 * (risks == risks.max()) - 1.0 * (risks == risks.min())))
 
 
+def by_gap(shares: Array, risks: Array) -> Array:
+    """FedFB for two groups: the other group's weight moves by α times the sign of its gap, between 0 and 1."""
+    gap = risks[1] - risks[0]
+    other = np.clip(shares[1] + 0.05 * (gap / abs(gap) if gap else 0.0), 0.0, 1.0)
+    return np.array([1.0 - other, other])
+
+
+def by_errors(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
+    """FairGrad with ε under accuracy parity, from its own sums over rows."""
+    step, slack = 0.5, 0.02
+    x, y = np.column_stack([PROBLEM.matrix, np.ones(96)]), PROBLEM.labels
+    sizes = np.array([mask.mean() for mask in BY_GROUP])
+    weight = state.get("weight", sizes)
+    each = sum((share / size) * mask for share, size, mask in zip(weight, sizes, BY_GROUP, strict=True))
+    moved = []
+    for rows in PARTS:
+        end = w
+        for _ in range(EPOCHS):
+            pull = -y[rows] / (1.0 + np.exp(y[rows] * (x[rows] @ end)))
+            end = end - STEP * (each[rows] * pull) @ x[rows] / len(rows)
+        moved.append(end)
+    wrong = (x @ w > 0) != (y > 0)
+    errors = np.array([wrong[mask].mean() for mask in BY_GROUP])
+    level = wrong.mean() - errors
+    up, down = state.get("up", np.zeros(2)), state.get("down", np.zeros(2))
+    state["up"] = up = np.maximum(up + step * (level - slack), 0.0)
+    state["down"] = down = np.maximum(down - step * (level + slack), 0.0)
+    net = up - down
+    state["weight"] = sizes + sizes * net.sum() - net
+    return np.asarray(sum(share * end for share, end in zip(SHARES, moved, strict=True)))
+
+
 REFERENCES |= {
+    "fedfb": (of_slices(BY_GROUP, by_gap), {"shift": 0.05}),
+    "fairgrad": (by_errors, {"group_step": 0.5, "slack": 0.02}),
     "fedprox": (fedprox, {"proximity": 0.7}),
     "scaffold": (scaffold, {"server_step": 0.8}),
     "fedminmax": (of_slices(BY_GROUP, highest), {"group_step": 0.5}),
@@ -241,7 +277,9 @@ def test_slices_that_leave_rows_out_keep_their_share() -> None:
     server = MinMaxServer.__new__(MinMaxServer)
     server.options = FedMinMax(group_step=0.1)
     # Shares of a fifth each: (0.2 + 0.1 · 0.6, 0.2 + 0.1 · 0.2) − 0.04 each.
-    np.testing.assert_allclose(server.next_shares(np.array([0.2, 0.2]), np.array([0.6, 0.2])), [0.22, 0.18])
+    np.testing.assert_allclose(
+        server.next_shares(np.array([0.2, 0.2]), np.array([0.6, 0.2]), np.array([0.2, 0.2])), [0.22, 0.18]
+    )
 
 
 def test_fairbatch_moves_the_label_with_the_larger_gap_and_stops_at_zero() -> None:
@@ -251,8 +289,38 @@ def test_fairbatch_moves_the_label_with_the_larger_gap_and_stops_at_zero() -> No
     server.means = SimpleNamespace(parts=parts)
     shares, risks = np.array([0.1, 0.3, 0.2, 0.4]), np.array([0.9, 0.2, 0.5, 0.4])
     # Half of the positives' 0.4 moves from men to women; then only what is left.
-    np.testing.assert_allclose(server.next_shares(shares, risks), [0.3, 0.1, 0.2, 0.4])
-    np.testing.assert_allclose(server.next_shares(np.array([0.3, 0.1, 0.2, 0.4]), risks), [0.4, 0.0, 0.2, 0.4])
+    np.testing.assert_allclose(server.next_shares(shares, risks, shares), [0.3, 0.1, 0.2, 0.4])
+    np.testing.assert_allclose(server.next_shares(np.array([0.3, 0.1, 0.2, 0.4]), risks, shares), [0.4, 0.0, 0.2, 0.4])
+
+
+def odds_server(kind: Any, options: Any) -> Any:
+    """A server with the slices of two labels and two groups."""
+    server = kind.__new__(kind)
+    server.options = options
+    server.means = SimpleNamespace(parts=[("loss", Slice(label, "sex", sex)) for label in (1, -1) for sex in "fm"])
+    return server
+
+
+def test_fedfb_moves_each_label_in_proportion_to_its_gap_and_stops_at_zero() -> None:
+    server = odds_server(FedFBServer, FedFB(shift=0.1))
+    shares, risks = np.array([0.1, 0.3, 0.2, 0.4]), np.array([0.8, 0.2, 0.1, 0.9])
+    # Gaps −0.6 and 0.8, whose norm is 1.
+    np.testing.assert_allclose(server.next_shares(shares, risks, shares), [0.16, 0.24, 0.12, 0.48])
+    low = np.array([0.37, 0.03, 0.05, 0.55])
+    np.testing.assert_allclose(server.next_shares(low, risks, shares), [0.4, 0.0, 0.0, 0.6])
+    np.testing.assert_array_equal(server.next_shares(shares, np.full(4, 0.3), shares), shares)
+
+
+def test_fairgrad_compares_slices_with_their_label_and_leaves_small_gaps_alone() -> None:
+    server = odds_server(FairGradServer, FairGrad(group_step=0.5, slack=0.1))
+    server.advantage, server.disadvantage = np.zeros(4), np.zeros(4)
+    rows, errors = np.array([0.1, 0.3, 0.2, 0.4]), np.array([0.6, 0.2, 0.3, 0.36])
+    # Positives have 0.3 wrong: F = (−0.3, 0.1); of negatives F is within 0.1. δ of women is 0.5 · 0.2 = 0.1, and the
+    # weights change by p · (−0.1) + (0.1, 0).
+    found = server.next_shares(rows, errors, rows)
+    np.testing.assert_allclose(found, [0.1 - 0.025 + 0.1, 0.3 - 0.075, 0.2, 0.4])
+    np.testing.assert_allclose(server.disadvantage, [0.1, 0.0, 0.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(server.advantage, 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["afl", "q-fedavg"])

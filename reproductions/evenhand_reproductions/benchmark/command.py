@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from evenhand.printing import say
 from evenhand_reproductions.settings import FIRST_SEED
 
 OUT = Path("runs/benchmark")
+SECONDS = 10.0
+"""Records are written so often: a grid that is killed loses no more."""
 app = typer.Typer(name="evenhand-reproductions benchmark", pretty_exceptions_enable=False)
 
 
@@ -21,14 +24,14 @@ def benchmark(
     sets: Annotated[list[str] | None, typer.Option("--set", help="A table; repeatable. Default: compas.")] = None,
     splits: Annotated[
         list[str] | None,
-        typer.Option("--split", help="iid, label, sensitive, both or conflicting; repeatable. Default: three of them."),
+        typer.Option("--split", help="iid, label, sensitive, both, conflicting or place; repeatable. Default: three."),
     ] = None,
     constraint: Annotated[str, typer.Option(help="Kind of constraint.")] = "equalized-odds",
     epsilon: Annotated[float, typer.Option(min=0.0, help="Its bound.")] = 0.05,
     measure: Annotated[str, typer.Option(help="Its measure: loss, error or positive.")] = "error",
     clients: Annotated[int, typer.Option(min=2, help="Number of clients.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of methods with a fixed number.")] = 30,
-    rows: Annotated[int | None, typer.Option(min=100, help="Most rows of a table, drawn anew for each seed.")] = None,
+    rows: Annotated[int | None, typer.Option(min=100, help="Most training rows, drawn anew for each seed.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Seeds of each cell.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = FIRST_SEED,
     source: Annotated[Path | None, typer.Option(help="Local folder with the data sets.")] = None,
@@ -43,7 +46,7 @@ def benchmark(
     check_address_space()
     # Imported here: what trains takes seconds to load, and --help should not wait for it.
     from evenhand_reproductions.benchmark.grid import Grid, merged
-    from evenhand_reproductions.benchmark.leaderboard import read, write
+    from evenhand_reproductions.benchmark.leaderboard import keep, read, write
 
     records = merged(*(read(path) for path in merge or ()), read(out / "benchmark.json"))
     if not rewrite:
@@ -60,8 +63,12 @@ def benchmark(
             rows,
             source,
         )
-        for record in grid.run(list(records)):
-            records = merged(records, [record])
-            write(records, out)
+        done, kept = list(records), time.monotonic()
+        for record in grid.run(records):
+            done.append(record)
+            if time.monotonic() > kept + SECONDS:
+                keep(done, out)
+                kept = time.monotonic()
+        records = merged(done)
     for path in write(records, out):
         say(str(path))

@@ -17,6 +17,11 @@ from evenhand_reproductions.writing import markdown_table, seeds_of
 
 GAP: Final = "equalized_odds"
 """The gap by which methods are ranked: the larger of the gaps of both error rates, on held-out rows."""
+OURS: Final = ("sqp", "sqp-cuts")
+AHEAD: Final = (
+    "A method is ahead in a group of cells (a table and a split) if its mean over seeds is better by more than two "
+    "standard errors of the difference."
+)
 GROUP: Final = ["set", "rows", "split", "constraint", "clients", "rounds"]
 
 
@@ -31,14 +36,21 @@ def read(path: Path) -> list[Record]:
     return found
 
 
+def keep(records: Sequence[Record], folder: Path) -> Path:
+    """Write the records; return their path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "benchmark.json"
+    lines = ",\n".join(json.dumps(record, default=float) for record in records)
+    write_bytes(path, f'{{"records": [\n{lines}\n]}}\n'.encode())
+    return path
+
+
 def write(records: Sequence[Record], folder: Path) -> list[Path]:
     """Write the records and the page; return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "benchmark.json", folder / "benchmark.md"]
-    lines = ",\n".join(json.dumps(record, default=float) for record in records)
-    write_bytes(paths[0], f'{{"records": [\n{lines}\n]}}\n'.encode())
-    write_bytes(paths[1], page(records).encode())
-    return paths
+    path = folder / "benchmark.md"
+    kept = keep(records, folder)
+    write_bytes(path, page(records).encode())
+    return [kept, path]
 
 
 def page(records: Sequence[Record]) -> str:
@@ -49,18 +61,21 @@ def page(records: Sequence[Record]) -> str:
         f"{frame['method'].nunique()} methods, {frame['set'].nunique()} tables, {frame['split'].nunique()} splits, "
         f"{seeds_of(frame['seed'])}. Linear models; all numbers are of held-out rows. "
         "The gap is the larger of the gaps in false-positive and false-negative rates. ± is the standard error over "
-        "seeds. Methods that take no constraint train without; options are the defaults of each method, not tuned.",
+        "seeds. Methods that take no constraint train without. Options are the defaults of each method; neither ours "
+        "nor others were tuned on these tables. Methods with -cuts choose a cut for each group after training, and "
+        "need the group of new people too; others do not.",
         "## Ranks",
         "The mean rank over groups of cells by accuracy and by gap, 1 is best; the order is by their mean.",
         _ranking_table(frame),
         stability(frame),
+        *(["## Where others are ahead of ours", AHEAD, *losses(frame)] if frame["seed"].nunique() > 1 else []),
     ]
     for group, cells in frame.groupby(GROUP, sort=False):
         data, size, split, constraint, clients, rounds = group if isinstance(group, tuple) else (group,)
         parts += [
             f"## {data}, split by {split}",
             f"{constraint}, {clients} clients, at most {rounds} rounds, "
-            + ("all rows." if size == "all" else f"at most {size} rows of the table."),
+            + ("all rows." if size == "all" else f"at most {size} training rows."),
             _table(cells),
         ]
     return "\n\n".join(parts) + "\n"
@@ -122,17 +137,57 @@ def _ranking_table(frame: pd.DataFrame) -> str:
     return markdown_table(["method", "rank by accuracy", "rank by gap", "mean of both"], rows)
 
 
-def stability(frame: pd.DataFrame) -> str:
-    """Say how alike the ranking is on two blocks of seeds."""
+def blocks(frame: pd.DataFrame) -> list[list[int]]:
+    """Return the seeds in two blocks: the smaller half, and the larger one."""
     seeds = sorted(set(frame["seed"]))
-    if len(seeds) < 2:
+    half = (len(seeds) + 1) // 2
+    return [seeds[:half], seeds[half:]]
+
+
+def stability(frame: pd.DataFrame) -> str:
+    """Say how alike the rankings are on two blocks of seeds."""
+    parts = blocks(frame)
+    if not parts[1]:
         return "There is one seed, so nothing is known about how stable the ranks are."
-    halves = [ranks(frame[frame["seed"].isin(part)])["both"] for part in (seeds[::2], seeds[1::2])]
-    both = pd.concat(halves, axis=1, join="inner")
-    if len(both) < 3:
-        return "Fewer than three methods have ended on two blocks of seeds, so there is no rank correlation."
-    places = both.rank()
-    if (places.std() == 0).any():
-        return "All methods rank alike on one block of seeds, so there is no rank correlation."
-    correlation = np.corrcoef(places.to_numpy(dtype=np.float64), rowvar=False)[0, 1]
-    return f"Rank correlation between every other seed and the rest (Spearman): {correlation:.2f}."
+    words = [f"{part[0]}" if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts]
+    halves = [ranks(frame[frame["seed"].isin(part)]) for part in parts]
+    found = []
+    for column, name in (("both", "the mean rank"), ("accuracy", "accuracy"), ("gap", "the gap")):
+        places = pd.concat([half[column] for half in halves], axis=1, join="inner").rank()
+        if len(places) < 3:
+            return "Fewer than three methods have ended on two blocks of seeds, so there is no rank correlation."
+        if (places.std() == 0).any():
+            return "All methods rank alike on one block of seeds, so there is no rank correlation."
+        correlation = np.corrcoef(places.to_numpy(dtype=np.float64), rowvar=False)[0, 1]
+        found.append(f"{correlation:.2f} by {name}")
+    return f"Rank correlation (Spearman) of seeds {words[0]} with seeds {words[1]}: {', '.join(found)}."
+
+
+def losses(frame: pd.DataFrame) -> list[str]:
+    """Count the groups of cells where other methods are ahead of ours by more than two standard errors over seeds."""
+    means, errors = _means(frame)
+    found = []
+    for mine in OURS:
+        if mine not in means.index.get_level_values("method"):
+            continue
+        of_mine, own_error = means.xs(mine, level="method"), errors.xs(mine, level="method")
+        for column, better, word in (("accuracy", 1.0, "More accurate"), (GAP, -1.0, "Fairer")):
+            counts = {}
+            for other in dict.fromkeys(means.index.get_level_values("method")):
+                if other == mine:
+                    continue
+                lead = better * (means.xs(other, level="method")[column] - of_mine[column])
+                spread = np.hypot(errors.xs(other, level="method")[column], own_error[column])
+                if (ahead := int((lead > 2.0 * spread).sum())) > 0:
+                    counts[str(other)] = ahead
+            listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
+            found.append(
+                f"{word} than {mine}, in groups of cells (of {len(of_mine)}): {listed or 'none'}.".capitalize()
+            )
+    return found
+
+
+def _means(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return means and standard errors over seeds, by group of cells and method."""
+    within = frame[frame["outcome"] == "ended"].groupby([*GROUP, "method"], sort=False)[["accuracy", GAP]]
+    return within.mean(), within.sem()

@@ -12,7 +12,18 @@ from typing import Any, Final
 from evenhand.errors import InputError
 from evenhand.protocol.solver import Solver
 from evenhand.solvers import register
-from evenhand_reproductions.methods import adaptive, afl, fairbatch, fedminmax, fednova, fedprox, qffl, scaffold
+from evenhand_reproductions.methods import (
+    adaptive,
+    afl,
+    fairbatch,
+    fairgrad,
+    fedfb,
+    fedminmax,
+    fednova,
+    fedprox,
+    qffl,
+    scaffold,
+)
 
 GROUP: Final = "evenhand.methods"
 METHODS: Final[tuple[Solver[Any, Any], ...]] = (
@@ -24,6 +35,8 @@ METHODS: Final[tuple[Solver[Any, Any], ...]] = (
     afl.SOLVER,
     fedminmax.SOLVER,
     fairbatch.SOLVER,
+    fedfb.SOLVER,
+    fairgrad.SOLVER,
 )
 
 

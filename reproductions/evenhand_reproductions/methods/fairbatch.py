@@ -39,10 +39,8 @@ class FairBatchServer(WeightingServer):
 
     options: FairBatch
 
-    def next_shares(self, shares: Array, risks: Array) -> Array:
-        labels = [part.label for _, part in self.means.parts]
-        among = {label: [place for place, other in enumerate(labels) if other == label] for label in labels}
-        worst = max(among.values(), key=lambda places: float(np.ptp(risks[places])))
+    def next_shares(self, shares: Array, risks: Array, of_rows: Array) -> Array:
+        worst = max(self.alike, key=lambda places: float(np.ptp(risks[places])))
         total = shares[worst].sum()
         low, high = min(worst, key=lambda place: risks[place]), max(worst, key=lambda place: risks[place])
         moved = min(self.options.shift * total, float(shares[low]))

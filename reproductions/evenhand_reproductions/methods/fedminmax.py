@@ -39,7 +39,7 @@ class MinMaxServer(WeightingServer):
 
     options: FedMinMax
 
-    def next_shares(self, shares: Array, risks: Array) -> Array:
+    def next_shares(self, shares: Array, risks: Array, of_rows: Array) -> Array:
         total = shares.sum()
         return total * simplex((shares + self.options.group_step * risks) / total)
 

@@ -1,7 +1,8 @@
 """What methods share that weight the rows of each slice: the server chooses the weights, clients train with them.
 
-Slices are those of the job's constraints, and their risks are means of the constraints' measure over all clients' rows.
-Clients report the sums of each slice in every round, as for the history of all averaging solvers.
+Slices are those of the job's constraints, and their risks are means of the constraints' measure over all clients' rows,
+or of its exact counterpart. Clients report both sums of each slice in every round, as for the history of all averaging
+solvers.
 """
 
 from __future__ import annotations
@@ -49,10 +50,13 @@ class WeightingServer(SteppingServer):
     ----------
     slice_shares
         (P,): the weight of each slice in the objective; the share of its rows at first. Empty before the first report.
+    risk
+        Which of the reported sums risks are of: ``"sums"`` of the measure, or ``"exact"``.
     """
 
     vocabulary = with_broadcast(VOCABULARY, WEIGHTED_MODEL)
     broadcast = WEIGHTED_MODEL
+    risk: ClassVar = "sums"
     state_fields: ClassVar = {"slice_shares": Array, "emphasis": Array}
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -66,15 +70,22 @@ class WeightingServer(SteppingServer):
     def change(self, updates: Mapping[str, Body], shares: Mapping[str, float]) -> Array:
         told = list(self.answers.of(SUMS.kind).values())
         counts = np.sum([body["counts"] for body in told], axis=0)
-        risks = np.sum([body["sums"] for body in told], axis=0) / np.maximum(counts, 1.0)
+        risks = np.sum([body[self.risk] for body in told], axis=0) / np.maximum(counts, 1.0)
         of_rows = counts / sum(int(body["rows"]) for body in told)
-        self.slice_shares = self.next_shares(self.slice_shares if self.slice_shares.size else of_rows, risks)
+        before = self.slice_shares if self.slice_shares.size else of_rows
+        self.slice_shares = self.next_shares(before, risks, of_rows)
         self.emphasis = np.divide(self.slice_shares, of_rows, out=np.ones_like(of_rows), where=of_rows > 0) - 1.0
         return self.mean_change(updates, shares)
 
+    @property
+    def alike(self) -> list[list[int]]:
+        """The slices of each label, which a method compares; all slices if they name no label."""
+        labels = [part.label for _, part in self.means.parts]
+        return [[place for place, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)]
+
     @abstractmethod
-    def next_shares(self, shares: Array, risks: Array) -> Array:
-        """Return the weights of the slices for the next round."""
+    def next_shares(self, shares: Array, risks: Array, of_rows: Array) -> Array:
+        """Return the weights of the slices for the next round, from the present ones and the slices' shares of rows."""
 
 
 class WeightedClient(AveragingClient):
