@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from evenhand.errors import DataError, InputError, LearnerWarning, RunError
 from evenhand.models.learned import LearnedModel, learned_from_state, learned_state
 from evenhand.models.learning.base import Fitted, PartyLearner, SavedLearner
 from evenhand.models.learning.choose import as_learner
+from evenhand.models.learning.covering import length
 from evenhand.models.learning.linear import LinearFit, LinearLearner
 from evenhand.models.learning.regressor import RegressorLearner, Resampled
 from evenhand.models.learning.tree import TreeLearner
@@ -103,7 +105,8 @@ class Both(PartyLearner):
         return LinearFit.of(saved)
 
 
-def test_a_masked_sum_trains_what_one_party_with_the_sum_trains() -> None:
+def test_a_masked_sum_trains_what_one_party_with_the_sum_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenhand.vertical.learners.party.length", lambda *_: 1.0)
     same: dict[str, Any] = {"constraints": (RATES,), "alpha": 0.0, "tol": 1e-6}
     masked = train(protection="masked", **same)
     summed = train(["linear", Both()], blocks=[[2, 0], [1, 3]], **same)
@@ -219,6 +222,31 @@ def test_a_party_with_nothing_to_send_does_not_uncover_the_others() -> None:
     (column,) = sent(alone, "p2")
     (total,) = sent(masked, "together")
     assert abs(np.corrcoef(total, column)[0, 1]) < 0.95
+
+
+def test_differences_of_sums_are_not_the_column_of_one_party() -> None:
+    """A party with one column sends it or its opposite in every round; in equal lengths it would cancel."""
+    run = train(max_rounds=3, tol=0.0, options={"patience": 9}, protection="masked")
+    messages = run.transcript.messages or []
+    opened = [one["columns"] for one in messages if one.kind == OUTPUTS.kind and one.sender == "together"]
+    sums = np.concatenate(opened)
+    columns = [PEOPLE.matrix[:, place] - PEOPLE.matrix[:, place].mean() for place in (1, 3)]
+    for one, other in itertools.combinations(sums, 2):
+        for both in (one + other, one - other):
+            for column in columns:
+                along = abs(float(both @ column)) / float(np.linalg.norm(column) * np.linalg.norm(both))
+                assert along < 1.0 - 1e-9
+
+
+def test_lengths_follow_from_the_columns_in_any_order_of_rows() -> None:
+    columns = np.random.default_rng(0).normal(size=(200, 3))
+    found = [length(columns, seed, 0.5) for seed in range(50)]
+    assert found == [length(columns[::-1], seed, 0.5) for seed in range(50)]
+    assert min(found) < 0.6
+    assert max(found) > 1.4
+    changed = columns.copy()
+    changed[0, 0] += 0.01
+    assert length(changed, 0, 0.5) != found[0]
 
 
 def sent(run: VerticalRun, name: str) -> list[np.ndarray]:

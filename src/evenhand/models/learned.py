@@ -47,14 +47,19 @@ class LearnedModel:
         self.spreads: Array = np.zeros((0, features))
         self.weights: Array = np.zeros(int(intercept))
 
-    def add(self, fitted: Fitted, outputs: Array) -> Array:
-        """Take a fitted model with its outputs on the training rows; return them, (features, rows), of unit spread.
+    def add(self, fitted: Fitted, outputs: Array, length: Array | float = 1.0) -> Array:
+        """Take a fitted model with its outputs on the training rows; return them, (features, rows), scaled.
 
         An output that is the same for all rows becomes zero.
+
+        Parameters
+        ----------
+        length
+            The spread of each output after scaling.
         """
         centre, spread = outputs.mean(axis=0), outputs.std(axis=0)
         # Rounding alone gives a constant a spread.
-        spread = np.where(spread > 1e-10 * np.abs(outputs).max(axis=0, initial=0.0), spread, 0.0)
+        spread = np.where(spread > 1e-10 * np.abs(outputs).max(axis=0, initial=0.0), spread / length, 0.0)
         self.fitted.append(fitted)
         self.centres = np.concatenate([self.centres, centre[None]])
         self.spreads = np.concatenate([self.spreads, spread[None]])

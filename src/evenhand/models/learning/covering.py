@@ -3,10 +3,17 @@
 A column that is the same for all rows, or for all but a few, leaves a masked sum to the others. In its place the party
 sends a random linear function of its own columns, which the receiver does not know. It is a part of the model like any
 other: it has a coefficient, and scores new rows.
+
+Columns of one length would cancel: a party with a single column sends it, or its opposite, in every round, and the
+difference of two sums is the other parties' alone. So each column has a length of its own.
+
+What is drawn here follows from the party's own columns. The receiver does not know them, and a resumed run finds the
+same numbers again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -20,6 +27,21 @@ from evenhand.models.learning.base import Fitted, SavedLearner
 
 LEAST_ROWS = 5
 """Fewest rows in which a column differs from its most frequent value."""
+OF_ROUNDS, OF_MODELS = 0.5, 0.1
+"""By how much the lengths of columns differ from one: of rounds, and of the models of a round, which share weights."""
+
+
+def length(columns: Any, seed: int, width: float) -> float:
+    """Return a length near one, which only who knows the columns can tell."""
+    return float(own_random(columns, seed).uniform(1.0 - width, 1.0 + width))
+
+
+def own_random(columns: Any, seed: int) -> np.random.Generator:
+    """Return a generator that only who knows the columns can repeat; the order of rows does not matter."""
+    along = _numbers(columns) @ np.random.default_rng(seed).standard_normal(columns.shape[1])
+    digits = np.sort(np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6)) + 0.0
+    digest = hashlib.sha256(digits.tobytes()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest, "big")])
 
 
 def covering(outputs: Array) -> Booleans:
@@ -55,7 +77,7 @@ class CoveredFit(Fitted):
             raise DataError("its model gives almost all rows the same, which hides nothing in a sum")
         spread = np.asarray(_numbers(columns).std(axis=0))
         units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0.0)
-        drawn = np.random.default_rng(seed).standard_normal((len(units), int(filled.sum())))
+        drawn = own_random(columns, seed).standard_normal((len(units), int(filled.sum())))
         return cls(inner, filled, units[:, None] * drawn)
 
     @property

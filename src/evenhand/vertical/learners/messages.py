@@ -41,8 +41,10 @@ OUTPUTS = Schema(
         "Rows with equal columns have equal outputs, and rows with similar outputs are often alike; over many rounds "
         "the outputs tell more and more of the party's columns, as directions of subspace do. A model that gives each "
         "row a value of its own, such as a nearest neighbour or a deep tree, tells most. Outputs also follow from the "
-        "response that the party was sent. Where only sums arrive, a column that is the same for almost all rows is "
-        "replaced by a random function of the party's columns, because it would hide nothing of the others'."
+        "response that the party was sent. Where only sums arrive, the spread of each column follows from the party's "
+        "own columns, so that the server does not know in which differences of sums a party's columns cancel. A column "
+        "that is the same for almost all rows is replaced by a random function of the party's columns, because it "
+        "would hide nothing of the others'."
     ),
     coverage=Coverage(summed=True),
 )

@@ -11,7 +11,7 @@ from evenhand.arrays import Array
 from evenhand.errors import DataError, EvenhandError, InputError, LearnerWarning, ProtocolError
 from evenhand.models.learned import LearnedModel, shaped
 from evenhand.models.learning.base import Fitted, Nothing, PartyLearner
-from evenhand.models.learning.covering import CoveredFit, covering
+from evenhand.models.learning.covering import OF_MODELS, OF_ROUNDS, CoveredFit, covering, length
 from evenhand.models.learning.linear import LinearLearner
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
@@ -44,6 +44,8 @@ class LearnersParty(Party):
         self.model.matrix = own.matrix
         # Whether what the party sends hides in a sum what others send.
         self._covers = terms.only_sums and name in terms.passive
+        # Length of all columns of the round, where they cover others.
+        self._length = 1.0
         # Rounds in which a model could not be fitted.
         self.failures = 0
 
@@ -91,8 +93,15 @@ class LearnersParty(Party):
         if self._covers and not (full := covering(outputs)).all():
             found = CoveredFit.drawn(found, ~full, self.model.matrix, seed)
             outputs = found.outputs(self.model.matrix)
+        lengths = self._lengths(outputs, fold, seed) if self._covers else 1.0
         self.effort += float(outputs.size) * max(self.model.columns, 1)
-        return self.model.add(found, outputs)
+        return self.model.add(found, outputs, lengths)
+
+    def _lengths(self, outputs: Array, fold: int, seed: int) -> Array:
+        """Return the length of each output. A row's column has parts of all models, so theirs differ little."""
+        if fold == 0:
+            self._length = length(outputs, seed, OF_ROUNDS)
+        return np.array([self._length * length(one[:, None], seed, OF_MODELS) for one in outputs.T])
 
     def _fitted(self, response: Array, weight: Array, warm: Fitted | None, seed: int) -> tuple[Fitted, Array]:
         """Fit the learner; return the model and its outputs, (rows, features)."""
