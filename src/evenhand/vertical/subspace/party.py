@@ -61,7 +61,8 @@ class Subspace(CheckedOptions):
         saves rounds and costs one message. Set it to False if the server runs elsewhere and may not see the columns.
     leave_one_out
         Whether bounds on exact rates are tightened by what rows lose if they are left out, so that they hold for new
-        people. Parties then send leverages once, a number a row; behind masks, their mean. False bounds the rates of the training rows.
+        people. Parties then send leverages once, a number a row; behind masks, their mean. False bounds the rates of
+        the training rows.
     monotone
         Whether parties may have columns in which scores may only rise, or only fall. Needs protection ``"none"``, and
         lets the server read columns whose weights go to their bound (docs/curves.md). Estimators and job files set it
