@@ -12,7 +12,7 @@ from support.contracts import assert_same_state
 from support.federation import Network, assert_alike, assert_told, run_sites, write_shops
 
 from evenhand.data.tables.absence import ABSENT
-from evenhand.errors import DataError, ProtocolError, RunError
+from evenhand.errors import DataError, JobError, ProtocolError, RunError
 from evenhand.jobs.auditing import plan_of
 from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
@@ -102,6 +102,42 @@ def test_private_ids_give_the_same_model(tmp_path: Path) -> None:
     for name, site in sites.items():
         sent = ((one.kind, one.sender, one.receiver) for one in site.transcript.entries)
         assert_told(name, notice(content, name, draft_terms(content)), sent)
+
+
+def test_hidden_presence_gives_the_model_of_told_presence(tmp_path: Path) -> None:
+    """Who has which rows is in no message, so the model differs by the fixed point of masks only."""
+    job = {"max_rounds": 30, "tol": 1e-8, "test_fraction": 0.2, "constraint": FAIR, "protection": "masked"}
+    told = write_gaps(tmp_path / "told", job | {"ids": "private-left"})
+    hidden = write_gaps(tmp_path / "hidden", job | {"ids": "hidden-left"})
+    sites: dict[str, Site] = {}
+    ends, found = run(told), run(hidden, sites)
+    for name in PARTIES:
+        assert isinstance(found[name], PartyEnd), found
+        np.testing.assert_allclose(found[name].model.weights, ends[name].model.weights, atol=1e-6)  # type: ignore[attr-defined]
+    assert "presence" in ends["server"]
+    assert "presence" not in found["server"]
+    content = read_federation_job(hidden["job"])
+    for name, site in sites.items():
+        sent = [(one.kind, one.sender, one.receiver) for one in site.transcript.entries]
+        assert not {kind for kind, _, _ in sent} & {"presence", "common-rows", "leverages"}
+        assert_told(name, notice(content, name, draft_terms(content)), sent)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"protection": "none"}, "needs one active party, two or more passive"),
+        ({"missing_party": "absent"}, "tells who has which rows"),
+        ({"constraint": FAIR | {"measure": "error"}}, "send leverages"),
+    ],
+)
+def test_hidden_presence_is_refused_where_messages_would_tell_it(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    paths = write_gaps(tmp_path, {"ids": "hidden-left", "protection": "masked"} | change)
+    for read, path in ((read_federation_job, "job"), (read_job, "together")):
+        with pytest.raises(JobError, match=said):
+            read(paths[path])
 
 
 def test_held_out_rows_are_those_of_the_job(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from support.contracts import assert_malformed_is_refused, assert_same_state
 from support.faults import Faults, FaultyInProcess
 
 from evenhand.errors import DataError, ProtocolError
-from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer, _points, _times
+from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer, points_of, times
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
@@ -76,11 +76,11 @@ def test_no_message_holds_what_an_id_alone_gives() -> None:
     InProcess([server, *parties], transcript=transcript).run()
     sent = {point.tobytes() for one in transcript.messages or [] if "points" in one.body for point in one["points"]}
     for name, ids in IDS.items():
-        assert not sent & {point.tobytes() for point in _points(ids)}
+        assert not sent & {point.tobytes() for point in points_of(ids)}
         for other in parties:
             # What another can make of a guess with its own key is nowhere to be found either.
             guesses = ids.difference(IDS[other.name])
-            assert other.name == name or not sent & {one.tobytes() for one in _times(other._key, _points(guesses))}
+            assert other.name == name or not sent & {one.tobytes() for one in times(other._key, points_of(guesses))}
 
 
 def test_two_runs_have_other_keys_and_the_same_order_of_rows() -> None:

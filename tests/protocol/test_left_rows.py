@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.faults import Faults, FaultyInProcess
 
-from evenhand.errors import DataError, ProtocolError
+from evenhand.auditing.views import listening
+from evenhand.errors import DataError, ProtocolError, RunError
+from evenhand.privacy.hidden_align import ENOUGH, HOLDERS_IDS, TWICE_BLINDED_IDS
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.align import COMMON_ROWS, AlignParty
 from evenhand.protocol.presence import HELD_OUT, PRESENCE, PresenceParty, PresenceServer
@@ -28,7 +30,10 @@ def _aligned(ids: dict[str, pd.Index], how: str, faulty: bool = False) -> dict[s
     return {party.name: party.places for party in parties}  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("how", "faulty"), [("left", False), ("left", True), ("private-left", False)])
+@pytest.mark.parametrize(
+    ("how", "faulty"),
+    [("left", False), ("left", True), ("private-left", False), ("hidden-left", False), ("hidden-left", True)],
+)
 def test_all_rows_of_the_holder_are_kept_and_others_are_found_by_id(how: str, faulty: bool) -> None:
     ids = {
         "shop": pd.Index(["d", "x", "b", "a"]),
@@ -120,7 +125,7 @@ def test_places_of_rows_that_a_party_lacks_are_taken_only_if_the_job_says_so() -
 def test_the_holder_learns_who_has_its_rows_and_others_what_is_held_out() -> None:
     held = {"shop": np.array([True, False, True]), "phone": np.array([False, False, True])}
     test = np.array([False, True, False])
-    server = PresenceServer("bank", held, test)
+    server = PresenceServer("bank", list(held), held, test)
     bank, shop, phone = PresenceParty("bank", 3, ["shop", "phone"]), PresenceParty("shop", 3), PresenceParty("phone", 3)
     FaultyInProcess([server, bank, shop, phone], FAULTS).run()
     assert all(np.array_equal(bank.held[name], bits) for name, bits in held.items())
@@ -139,3 +144,61 @@ def test_points_that_the_private_server_sees_are_all_it_answers_by() -> None:
     InProcess([server, *(Alignment(["bank", "shop"], "bank", "private-left").party(*one) for one in ids.items())]).run()
     assert len(server.places["bank"]) == 40
     assert int((server.places["shop"] >= 0).sum()) == 3
+
+
+IDS = {"bank": pd.Index(["a", "b", "c"]), "shop": pd.Index(["c", "x"]), "phone": pd.Index(["a", "b", "z"])}
+
+
+def test_hidden_presence_is_in_no_message_to_the_server_or_the_holder() -> None:
+    """Whoever is at the shop, the server and the holder get the same messages but for points of another key."""
+    seen = {}
+    for people in (["c", "x"], ["a", "y"]):
+        alignment = Alignment(list(IDS), "bank", "hidden-left")
+        server = alignment.server()
+        parties = [alignment.party(name, ids) for name, ids in (IDS | {"shop": pd.Index(people)}).items()]
+        transcript = listening()
+        InProcess([server, *parties], transcript=transcript).run()
+        assert transcript.messages
+        told = [one for one in transcript.messages if one.receiver in ("server", "bank")]
+        seen[people[0]] = [
+            (one.sender, one.kind, {key: value.tolist() for key, value in one.body.items() if key != "points"})
+            for one in sorted(told, key=lambda one: (one.sender, one.kind))
+        ]
+        assert not hasattr(server, "places")
+        holders = next(party for party in parties if party.name == "bank")
+        assert sorted(vars(holders)["_answered"]) == ["phone", "shop"]
+    assert seen["c"] == seen["a"]
+
+
+def test_hidden_presence_with_too_few_rows_ends_without_counts() -> None:
+    alignment = Alignment(list(IDS), "bank", "hidden-left", least=2)
+    server, parties = alignment.server(), [alignment.party(*one) for one in IDS.items()]
+    InProcess([server, *parties]).run()
+    assert server.problem == "fewer than 2 ids of bank are at shop"
+    assert all(party.places is None and party.problem == server.problem for party in parties)
+
+
+def test_lists_of_guesses_and_foreign_answers_are_refused_under_hidden_presence() -> None:
+    alignment = Alignment(["bank", "shop"], "bank", "hidden-left", most_ids=2)
+    with pytest.raises(RunError, match=r"shop has 3 ids, and bank compares its 3 with at most 2"):
+        InProcess(
+            [
+                alignment.server(),
+                *(alignment.party(*one) for one in (IDS | {"shop": IDS["phone"]}).items() if one[0] != "phone"),
+            ]
+        ).run()
+    alignment = Alignment(["bank", "shop"], "bank", "hidden-left")
+    shop, bank = alignment.party("shop", IDS["shop"]), alignment.party("bank", IDS["bank"])
+    own = next(iter(shop.start()))
+    back = next(iter(bank.receive(own)))
+    twice = np.repeat(back["points"][:1], 2, axis=0)
+    with pytest.raises(ProtocolError, match="returns other ids"):
+        shop.receive(TWICE_BLINDED_IDS.message("bank", "shop", points=back["points"][:1]))
+    with pytest.raises(ProtocolError, match="takes no 'own-blinded-ids'"):
+        bank.receive(own)
+    shop.receive(TWICE_BLINDED_IDS.message("bank", "shop", points=twice))
+    holders = next(one for one in bank.start() if one.kind == HOLDERS_IDS.kind)
+    with pytest.raises(ProtocolError, match="returns an id of shop twice"):
+        shop.receive(holders)
+    with pytest.raises(ProtocolError, match="takes no 'enough-rows'"):
+        alignment.server().receive(ENOUGH.message("phone", "server", enough=1))

@@ -146,7 +146,7 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, saved, have, resume, exchange, scored, measured, "
     "model-received, vouched, present-agreed",
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken, "
-    "held-out, presence",
+    "held-out, presence, holders-blinded-ids, own-blinded-ids, twice-blinded-ids, enough-rows, aligned",
     _KEYS: "public-key, public-keys, joining, column-count",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, audited, score-triple, share-kept, absence-score, fairness, difference, share",

@@ -80,7 +80,59 @@ _TIMES_OWN: Final = 10
 Points = npt.NDArray[np.uint8]
 
 
-class PrivateAlignParty(Role):
+class BlindingParty(Role):
+    """A party that blinds ids with a secret key: its own and those of others.
+
+    Parameters
+    ----------
+    key
+        The secret, 32 bytes; drawn by default.
+    most_ids
+        Most ids that another party's set may have. A set of all possible ids would find all of this party's people. By
+        default ten times this party's own number, and at least 1,000.
+
+    Attributes
+    ----------
+    places
+        The rows to take, in order, −1 for rows that the party lacks; None if there was a problem.
+    """
+
+    def __init__(self, name: str, ids: pd.Index, *, key: bytes | None = None, most_ids: int | None = None) -> None:
+        super().__init__(name, {})
+        if ids.has_duplicates:
+            raise DataError(f"{name} has an id more than once")
+        self._ids = ids
+        self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
+        self._most_ids = max(_FEWEST_IDS, _TIMES_OWN * len(ids)) if most_ids is None else most_ids
+        self.places: Integers | None = None
+        self.problem = ""
+        self.unmatched: Integers = np.zeros(0, dtype=np.int64)
+
+    def _shuffled(self) -> Integers:
+        """Return an order to send ids in: that of a sorted table would reveal much."""
+        return np.random.default_rng(secrets.randbits(128)).permutation(len(self._ids))
+
+    def _own(self, order: Integers) -> Points:
+        """Return the party's ids, blinded."""
+        return self._multiplied(points_of(self._ids[order]))
+
+    def _blinded(self, owner: str, points: Points) -> Points:
+        """Return another party's points, blinded once more; refuse too many."""
+        if (count := len(points)) > self._most_ids:
+            raise RunError(
+                f"{owner} has {count:,} ids, and {self.name} compares its {len(self._ids):,} with at most "
+                f"{self._most_ids:,}: a list of many guesses would find its people. If {owner} has so many, set "
+                "most_ids in [policy]"
+            )
+        return self._multiplied(points)
+
+    def _multiplied(self, points: Points) -> Points:
+        found = times(self._key, points)
+        self.effort += 1e5 * len(points)
+        return found
+
+
+class PrivateAlignParty(BlindingParty):
     """Blinds its own ids and those that come by, and is told which of its rows to take.
 
     Parameters
@@ -90,18 +142,8 @@ class PrivateAlignParty(Role):
     holds_labels
         Whether this party holds the labels. The server reads them from a copy of its table, knows its ids, and is sent
         sums of them, so that it finds each label by its id.
-    key
-        The secret, 32 bytes; drawn by default.
-    most_ids
-        Most ids that another party's set may have. A set of all possible ids would find all of this party's people. By
-        default ten times this party's own number, and at least 1,000.
     lacking
         Whether the common rows may include some that the party lacks (all rows of the label holder are kept).
-
-    Attributes
-    ----------
-    places
-        The rows to take, in order, −1 for rows that the party lacks; None if there was a problem.
     """
 
     vocabulary = VOCABULARY
@@ -125,25 +167,14 @@ class PrivateAlignParty(Role):
         most_ids: int | None = None,
         lacking: bool = False,
     ) -> None:
-        super().__init__(name, {})
-        if ids.has_duplicates:
-            raise DataError(f"{name} has an id more than once")
-        self._ids = ids
+        super().__init__(name, ids, key=key, most_ids=most_ids)
         self.ring = tuple(ring)
-        self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
         self._holds_labels, self._lacking = holds_labels, lacking
-        self._most_ids = max(_FEWEST_IDS, _TIMES_OWN * len(ids)) if most_ids is None else most_ids
-        # The order of a sorted table would reveal much, so it is shuffled.
-        self._order = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
+        self._order = self._shuffled()
         self._passed: list[str] = []
-        self.places: Integers | None = None
-        self.problem = ""
-        self.unmatched: Integers = np.zeros(0, dtype=np.int64)
 
     def start(self) -> Sends:
-        points = _times(self._key, _points(self._ids[self._order]))
-        self.effort += 1e5 * len(points)
-        return [*self._labelled(), self._onwards(self.name, 1, points)]
+        return [*self._labelled(), self._onwards(self.name, 1, self._own(self._order))]
 
     def _labelled(self) -> Sends:
         """Return checksums of the label holder's ids in the order of the points it sends."""
@@ -161,15 +192,8 @@ class PrivateAlignParty(Role):
         owner, passes = message.text("owner"), message.integer("passes")
         if not 0 < passes < len(self.ring) or owner != self.ring[place - passes] or owner in self._passed:
             raise ProtocolError(f"{self.name} was passed ids of {owner!r} out of turn; they are refused")
-        if (count := len(message["points"])) > self._most_ids:
-            raise RunError(
-                f"{owner} has {count:,} ids, and {self.name} compares its {len(self._ids):,} with at most "
-                f"{self._most_ids:,}: a list of many guesses would find its people. If {owner} has so many, set "
-                "most_ids in [policy]"
-            )
-        points = _times(self._key, message["points"])
+        points = self._blinded(owner, message["points"])
         self._passed.append(owner)
-        self.effort += 1e5 * len(points)
         return [self._onwards(owner, passes + 1, points)]
 
     def _onwards(self, owner: str, passes: int, points: Points) -> Message:
@@ -265,7 +289,7 @@ class PrivateAlignServer(Role):
         return self._answer()
 
     def _answer(self) -> Sends:
-        found = {name: pd.Index(_whole(self.points[name])) for name in self.parties}
+        found = {name: pd.Index(whole(self.points[name])) for name in self.parties}
         self.problem = "; ".join(
             f"{name} has an id more than once" for name, one in found.items() if one.has_duplicates
         )
@@ -300,7 +324,7 @@ class PrivateAlignServer(Role):
             self._answer()
 
 
-def _points(ids: pd.Index) -> Points:
+def points_of(ids: pd.Index) -> Points:
     """Map each id to a point with unknown discrete logarithm (H)."""
     kind = id_kind(ids)
     found = bytearray()
@@ -316,7 +340,7 @@ def _points(ids: pd.Index) -> Points:
     return np.frombuffer(bytes(found), dtype=np.uint8).reshape(-1, 32)
 
 
-def _times(key: bytes, points: Points) -> Points:
+def times(key: bytes, points: Points) -> Points:
     multiply = bindings.crypto_scalarmult_ed25519_noclamp
     try:
         blinded = b"".join(multiply(key, point.tobytes()) for point in points)
@@ -326,5 +350,5 @@ def _times(key: bytes, points: Points) -> Points:
     return np.frombuffer(blinded, dtype=np.uint8).reshape(-1, 32)
 
 
-def _whole(points: Points) -> list[bytes]:
+def whole(points: Points) -> list[bytes]:
     return [point.tobytes() for point in points]

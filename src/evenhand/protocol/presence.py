@@ -34,6 +34,7 @@ PRESENCE = Schema(
     reveals="To the label holder: which of its own rows each other party has. Nothing about rows that it lacks.",
 )
 VOCABULARY = Vocabulary(HELD_OUT, PRESENCE, title="Before training: rows that not everybody has")
+HIDDEN = Vocabulary(HELD_OUT, title="Before training: rows that not everybody has, with hidden presence")
 ABSENCE = Schema(
     "absence-score",
     {"scores": Field("f8", ("outputs",)), "learned": Field("i8")},
@@ -51,26 +52,31 @@ class PresenceServer(Role):
 
     Parameters
     ----------
+    others
+        Parties other than the holder.
     held
-        For each party other than the holder, which of the common rows it has.
+        For each of these, which of the common rows it has; None if presence is hidden from the server.
     held_out
         Which of the common rows are held out.
     """
 
     vocabulary = VOCABULARY
 
-    def __init__(self, holder: str, held: Mapping[str, Booleans], held_out: Booleans) -> None:
+    def __init__(
+        self, holder: str, others: Sequence[str], held: Mapping[str, Booleans] | None, held_out: Booleans
+    ) -> None:
         super().__init__(SERVER, {})
-        self._holder, self._held, self._held_out = holder, held, held_out
+        self._holder, self._others, self._held, self._held_out = holder, others, held, held_out
         self.done = True
 
     def start(self) -> Sends:
-        bits = np.array(list(self._held.values()), dtype=np.uint8).reshape(len(self._held), len(self._held_out))
         test = self._held_out.astype(np.uint8)
-        return [
-            PRESENCE.message(SERVER, self._holder, held=bits),
-            *(HELD_OUT.message(SERVER, name, held_out=test) for name in self._held),
-        ]
+        told = [HELD_OUT.message(SERVER, name, held_out=test) for name in self._others]
+        if self._held is None:
+            return told
+        bits = np.array([self._held[name] for name in self._others], dtype=np.uint8)
+        bits = bits.reshape(len(self._others), len(self._held_out))
+        return [PRESENCE.message(SERVER, self._holder, held=bits), *told]
 
     def handle(self, message: Message) -> Sends:
         raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from evenhand.horizontal import cutting
 from evenhand.horizontal.masked import messages as masked
-from evenhand.privacy import key_exchange, private_align
+from evenhand.privacy import hidden_align, key_exchange, private_align
 from evenhand.protocol import agree, align, asking, enrol, measuring, presence, resuming, scoring
 from evenhand.protocol.job import Protection
 from evenhand.protocol.messages import Schema, Vocabulary
@@ -42,7 +42,7 @@ def trained_with(solver: Solver[Any, Any], level: Protection) -> tuple[Vocabular
     return *keys, solver.vocabulary, *layers
 
 
-def announced(terms: Terms, *, private_ids: bool = False, left: bool = False) -> list[Vocabulary]:
+def announced(terms: Terms, *, private_ids: bool = False, left: bool = False, hidden: bool = False) -> list[Vocabulary]:
     """Return all messages that a run on these terms can send, from enrolling to measuring.
 
     Parameters
@@ -51,11 +51,13 @@ def announced(terms: Terms, *, private_ids: bool = False, left: bool = False) ->
         Whether parties find their common rows without showing ids. The terms do not say.
     left
         Whether all rows of the label holder are kept. The terms do not say.
+    hidden
+        Whether only a party itself learns which of these it has. The terms do not say.
     """
-    return list(_announced(terms, private_ids, left))
+    return list(_announced(terms, private_ids, left, hidden))
 
 
-def _announced(terms: Terms, private_ids: bool, left: bool) -> Iterator[Vocabulary]:
+def _announced(terms: Terms, private_ids: bool, left: bool, hidden: bool) -> Iterator[Vocabulary]:
     yield enrol.VOCABULARY
     if isinstance(terms, HorizontalTerms):
         solver = find("horizontal", terms.job.solver)
@@ -64,9 +66,9 @@ def _announced(terms: Terms, private_ids: bool, left: bool) -> Iterator[Vocabula
     else:
         assert isinstance(terms, VerticalTerms)
         solver = find("vertical", terms.job.solver)
-        yield private_align.VOCABULARY if private_ids else align.VOCABULARY
+        yield hidden_align.VOCABULARY if hidden else private_align.VOCABULARY if private_ids else align.VOCABULARY
         if left:
-            yield presence.VOCABULARY
+            yield presence.HIDDEN if hidden else presence.VOCABULARY
         if len(terms.active) > 1:
             yield _LABELS
         if choices_of_cut(terms):
@@ -104,7 +106,8 @@ def vocabularies() -> list[Vocabulary]:
     """Return all vocabularies once: before, during and after training."""
     solvers: Sequence[Solver[Any, Any]] = [*VERTICAL.values(), *HORIZONTAL.values()]
     found = [
-        *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, presence.VOCABULARY),
+        *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, hidden_align.VOCABULARY),
+        presence.VOCABULARY,
         *(agree.VOCABULARY, key_exchange.VOCABULARY),
         *(one.vocabulary for one in solvers if one.split == "vertical"),
         *(

@@ -19,12 +19,13 @@ from evenhand.constraints.presence import Presence
 from evenhand.errors import DataError, InputError
 from evenhand.models.learning.base import PartyLearner
 from evenhand.printing import listed, quoted
-from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
+from evenhand.privacy.hidden_align import HiddenAlignHolder, HiddenAlignParty, HiddenAlignServer
+from evenhand.privacy.private_align import BlindingParty, PrivateAlignParty, PrivateAlignServer
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import AlignParty, AlignServer, How, SentIds, find_sums, id_kind, id_sums
 from evenhand.runtime.inprocess import InProcess
 
-HowAligned = Literal["equal", "inner", "left", "private", "private-left"]
+HowAligned = Literal["equal", "inner", "left", "private", "private-left", "hidden-left"]
 """How parties find their common rows; see `Alignment`."""
 
 
@@ -156,8 +157,9 @@ class Alignment:
         The label holder.
     how
         ``"equal"`` requires the same ids at all parties; ``"inner"`` keeps the common ones; ``"private"`` keeps the
-        common ones without giving the server a list of ids. ``"left"`` and ``"private-left"`` keep all rows of the
-        label holder.
+        common ones without giving the server a list of ids. ``"left"``, ``"private-left"``
+        and ``"hidden-left"`` keep all rows of the label holder; with the last, nobody but a party itself learns which
+        of these it has.
     least
         Minimum number of common rows, or of rows that each party shares with the label holder; with fewer the run ends,
         and no participant learns any common id.
@@ -174,20 +176,29 @@ class Alignment:
     @property
     def private(self) -> bool:
         """Whether the server gets no list of ids."""
-        return self.how in ("private", "private-left")
+        return self.how in ("private", "private-left", "hidden-left")
+
+    @property
+    def hidden(self) -> bool:
+        """Whether neither the server nor the label holder learns which rows a party has."""
+        return self.how == "hidden-left"
 
     @property
     def left(self) -> bool:
         """Whether all rows of the label holder are kept, also those that other parties lack."""
-        return self.how in ("left", "private-left")
+        return self.how in ("left", "private-left", "hidden-left")
 
     @property
     def others(self) -> list[str]:
         """Parties other than the label holder."""
         return [name for name in self.parties if name != self.holder]
 
-    def party(self, name: str, ids: pd.Index | int) -> AlignParty | PrivateAlignParty:
+    def party(self, name: str, ids: pd.Index | int) -> AlignParty | BlindingParty:
         labelled = name == self.holder
+        if self.hidden and not isinstance(ids, int):
+            if labelled:
+                return HiddenAlignHolder(name, ids, self.others, most_ids=self.most_ids)
+            return HiddenAlignParty(name, ids, self.holder, self.least, most_ids=self.most_ids)
         lacking = self.left and not labelled
         if self.private and not isinstance(ids, int):
             return PrivateAlignParty(
@@ -195,7 +206,9 @@ class Alignment:
             )
         return AlignParty(name, ids, every=self.how == "equal" or (self.left and labelled), lacking=lacking)
 
-    def server(self) -> AlignServer | PrivateAlignServer:
+    def server(self) -> AlignServer | PrivateAlignServer | HiddenAlignServer:
+        if self.hidden:
+            return HiddenAlignServer(self.parties, self.holder, self.least)
         if self.private:
             return PrivateAlignServer(self.parties, self.least, self.holder, left=self.left)
         return AlignServer(self.parties, "left" if self.left else self.how, self.least, self.holder)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import RunError
 from evenhand.models.base import Scorer
+from evenhand.privacy.hidden_align import HiddenAlignServer
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.programs.combining.folds import assign_folds
@@ -282,7 +283,7 @@ def party_steps(
     else:
         n_rows = source.take(places)
         presence = None
-        if alignment.left:
+        if alignment.left and not alignment.hidden:
             told = PresenceParty(name, len(places), alignment.others)
             yield told
             presence = told.held
@@ -337,10 +338,12 @@ def server_steps(
     yield found
     if found.problem:
         raise source.unaligned(found.problem)
-    presence = {name: found.places[name] >= 0 for name in alignment.others} if alignment.left else None
+    presence = None
+    if alignment.left and not isinstance(found, HiddenAlignServer):
+        presence = {name: found.places[name] >= 0 for name in alignment.others}
     truth, key = source.labels(found.sent_by(alignment.holder), presence)
-    if presence is not None:
-        yield PresenceServer(alignment.holder, presence, source.held_out())
+    if alignment.left:
+        yield PresenceServer(alignment.holder, alignment.others, presence, source.held_out())
     del found
     frame = groups_frame(truth.groups, len(truth.labels))
     _, groups = compared_groups(draft.job.constraints, truth.labels, frame)

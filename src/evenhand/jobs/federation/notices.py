@@ -32,7 +32,9 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
     """
     private = isinstance(job, FederationJob) and job.job.private_ids
     left = isinstance(job, FederationJob) and job.job.keeps_all
-    vocabularies = announced_for_scores(terms) if scores else announced(terms, private_ids=private, left=left)
+    hidden = isinstance(job, FederationJob) and job.job.ids == "hidden-left"
+    told = announced(terms, private_ids=private, left=left, hidden=hidden)
+    vocabularies = announced_for_scores(terms) if scores else told
     trained = terms.job
     times = 1 if scores else trainings(terms)
     again = "" if times == 1 else f" in each of {times} trainings, because a rule chooses the cut"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,9 @@ from evenhand.jobs.schema import (
 from evenhand.jobs.vertical.learners import check_learner
 from evenhand.models.kinds import OwnModels
 from evenhand.protocol.job import Job, MissingParty, RuntimeName, Weights
+from evenhand.protocol.terms import Part
 from evenhand.solvers.registry import VERTICAL, check_job, check_monotone, check_takes_weights, default_numbers, resolve
+from evenhand.solvers.roles import vertical_terms
 from evenhand.training.vertical_sources import HowAligned
 
 
@@ -91,7 +93,7 @@ class VerticalJobSection(TrainingSection):
     ids: HowAligned = key(
         "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have. `left`: keep all ids "
         "of the label holder; a party adds one learned number where it has no row. `private` and `private-left`: as "
-        "`inner` and `left`, by private set intersection.",
+        "`inner` and `left`, by private set intersection. `hidden-left`: only a party itself learns which rows it has.",
         "inner",
         "equal",
     )
@@ -118,12 +120,12 @@ class VerticalJobSection(TrainingSection):
     @property
     def private_ids(self) -> bool:
         """Whether the server gets no list of ids."""
-        return self.ids in ("private", "private-left")
+        return self.ids in ("private", "private-left", "hidden-left")
 
     @property
     def keeps_all(self) -> bool:
         """Whether all rows of the label holder are kept, also those that other parties lack."""
-        return self.ids in ("left", "private-left")
+        return self.ids in ("left", "private-left", "hidden-left")
 
     @property
     def finishes(self) -> bool:
@@ -244,6 +246,7 @@ def _check(job: VerticalJobFile) -> None:
         lambda: _check_parties(job),
         lambda: _check_cut(job),
         lambda: check_training(job.to_job(), any(party.weight is not None for party in job.party)),
+        lambda: check_hidden(job.job, job.to_job(), {party.name: party.role for party in job.party}),
         lambda: check_clock(job.clock, "party", [party.name for party in job.party]),
         *(partial(check_party, party, f"party.{number}") for number, party in enumerate(job.party)),
     )
@@ -286,6 +289,28 @@ def check_party(party: PartySection, where: str) -> None:
         check_columns(party)
         check_grouped(party, party.sensitive)
         table_source(party, Path())
+
+
+def check_hidden(section: VerticalJobSection, job: Job, parts: Mapping[str, Part]) -> None:
+    """Refuse hidden presence where messages of training or scoring would tell it."""
+    if section.ids != "hidden-left":
+        return
+    terms, where = vertical_terms(job, parts, 0, {}), 'ids = "hidden-left"'
+    if len(terms.active) > 1 or len(terms.passive) < 2 or not terms.only_sums:
+        raise JobError(
+            f"{where} hides who has which rows behind sums over passive parties: it needs one active party, two or "
+            f"more passive ones (there are {len(terms.active)} and {len(terms.passive)}), and protection "
+            f"masked, dealer or encrypted (it is {terms.job.protection!r})"
+        )
+    if section.missing_party == "absent":
+        raise JobError(f'{where}: missing_party = "absent" tells who has which rows; remove it, or use "private-left"')
+    rates = [one.kind for one in job.asked if getattr(one, "measure", "loss") in ("error", "positive")]
+    if rates and job.solver == "subspace" and job.options.get("leave_one_out", True):
+        raise JobError(
+            f"{where}: for constraint {rates[0]} on rates, parties send leverages, which are equal for all rows that "
+            "they lack; set leave_one_out = false in [job.options], so that bounds hold on training rows, or choose "
+            'measure "loss"'
+        )
 
 
 def check_training(job: Job, weighted: bool = False) -> None:

@@ -208,7 +208,8 @@ def align_parties(
 
 def _how(ids: HowAligned) -> How:
     """Return which rows are kept: private ids keep the common ones, or all of the label holder."""
-    return "inner" if ids == "private" else "left" if ids == "private-left" else ids
+    known: dict[HowAligned, How] = {"private": "inner", "private-left": "left", "hidden-left": "left"}
+    return known.get(ids, ids)  # type: ignore[arg-type]
 
 
 def _in_words_of_a_job(error: DataError) -> DataError:
