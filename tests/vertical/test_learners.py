@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import re
 import warnings
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.feature_selection import SelectKBest, f_regression
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from support.problems import deal, small
 
 from evenhand.constraints import EqualizedOdds, EqualOpportunity
@@ -22,6 +28,7 @@ from evenhand.models.learning.base import Fitted, PartyLearner, SavedLearner
 from evenhand.models.learning.choose import as_learner
 from evenhand.models.learning.covering import length
 from evenhand.models.learning.linear import LinearFit, LinearLearner
+from evenhand.models.learning.reading import read
 from evenhand.models.learning.regressor import RegressorLearner, Resampled
 from evenhand.models.learning.tree import TreeLearner
 from evenhand.protocol.job import Job
@@ -278,6 +285,14 @@ def test_a_model_is_read_as_it_was_kept(name: str) -> None:
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
 
 
+@pytest.mark.parametrize("kind", ["linear", "perceptron", "tree", "lightgbm", "covered", "skops"])
+def test_a_damaged_model_is_refused_in_words(kind: str) -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("skops")
+    with pytest.raises(RunError, match=f"a fitted model of kind '{kind}' cannot be read"):
+        read(SavedLearner(kind, b"0\ndamaged"), RegressorLearner(Ridge()))
+
+
 class Doubled(Ridge):  # type: ignore[misc]
     """A regressor of the party's own code."""
 
@@ -297,6 +312,27 @@ def test_types_that_the_party_does_not_trust_are_not_read() -> None:
     named = f"{Doubled.__module__}.Doubled"
     again = learned_from_state(state, RegressorLearner(Doubled(), trusted=(named,)))
     np.testing.assert_array_equal(again.predict(PEOPLE.matrix[:, [1]]), model.predict(PEOPLE.matrix[:, [1]]))
+
+
+@pytest.mark.parametrize("name", ["_testing.check_output", "_testing.CalledProcessError", "discovery.import_module"])
+def test_names_of_other_packages_in_modules_of_scikit_learn_are_not_read(name: str) -> None:
+    """Whoever writes a file of skops chooses the names in it, and with them what is called."""
+    skops = pytest.importorskip("skops.io")
+    made = make_pipeline(FunctionTransformer(np.log1p), Ridge()).fit(np.ones((5, 1)), np.arange(5.0))
+    changed = io.BytesIO()
+    module, function = f"sklearn.utils.{name}".rsplit(".", 1)
+    with zipfile.ZipFile(io.BytesIO(skops.dumps(made))) as kept, zipfile.ZipFile(changed, "w") as written:
+        for one in kept.namelist():
+            content = kept.read(one)
+            named = f'"__class__": "{function}", "__module__": "{module}"'.encode()
+            content = re.sub(rb'"__class__": "log1p",\s*"__module__": "numpy"', named, content)
+            assert named in content or one != "schema.json"
+            written.writestr(one, content)
+    learner = RegressorLearner(Ridge())
+    with pytest.raises(RunError, match=f"does not trust: {module}.{function}"):
+        learner.load(SavedLearner("skops", changed.getvalue()))
+    selected = make_pipeline(SelectKBest(f_regression, k=1), Ridge()).fit(np.eye(5), np.arange(5.0))
+    learner.load(SavedLearner("skops", skops.dumps(selected)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from evenhand.errors import RunError
+from evenhand.errors import EvenhandError, RunError
 from evenhand.models.learning.base import Fitted, Nothing, PartyLearner, SavedLearner
 from evenhand.models.learning.booster import BoosterFit
 from evenhand.models.learning.covering import CoveredFit
@@ -36,7 +36,10 @@ def read(saved: SavedLearner, learner: PartyLearner | None = None) -> Fitted:
             return _READERS[saved.format](saved)
         if learner is not None:
             return learner.load(saved)
-    except (KeyError, ValueError, UnicodeDecodeError) as error:
+    except (EvenhandError, ImportError):
+        raise
+    except Exception as error:
+        # Each library has errors of its own for a damaged file.
         raise RunError(f"a fitted model of kind {quoted(saved.format)} cannot be read: {error}") from error
     raise RunError(
         f"a fitted model of kind {quoted(saved.format)} needs the party's own learner; name it as in training"

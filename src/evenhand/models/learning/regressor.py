@@ -1,11 +1,12 @@
 """Regressors with scikit-learn's interface as learners: forests, boosting, kernels, pipelines.
 
 A regressor of LightGBM is kept as LightGBM's text. Others are kept by skops (extra `skops`), and read only if all of
-their types are scikit-learn's own, or among those that the party trusts.
+their types are classes of scikit-learn's own, or among those that the party trusts.
 """
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -111,7 +112,7 @@ class RegressorLearner(PartyLearner):
             raise RunError(f"a model of kind {saved.format!r} is none of this learner's")
         skops = _skops()
         unknown = skops.get_untrusted_types(data=saved.content)
-        known = [one for one in unknown if one in (*OWN, *self.trusted) or one.startswith("sklearn.")]
+        known = [one for one in unknown if one in (*OWN, *self.trusted) or _is_of_sklearn(one)]
         if strange := set(unknown) - set(known):
             raise RunError(
                 f"a saved model holds types that the party does not trust: {', '.join(sorted(strange))}. If they are "
@@ -136,6 +137,22 @@ class RegressorFit(Fitted):
         if booster is not None and hasattr(booster, "model_to_string"):
             return SavedLearner(BoosterFit.format, booster.model_to_string().encode())
         return SavedLearner(self.format, _skops().dumps(self.regressor))
+
+
+def _is_of_sklearn(name: str) -> bool:
+    """Return whether a name is that of a class of scikit-learn's own, or of a function that selects columns.
+
+    Its modules also hold names of other packages: `sklearn.utils._testing.check_output` starts a process.
+    """
+    module, _, attribute = name.rpartition(".")
+    if not module.startswith("sklearn."):
+        return False
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError:
+        return False
+    known = isinstance(found, type) or module.startswith("sklearn.feature_selection.")
+    return known and str(getattr(found, "__module__", "")).startswith("sklearn.")
 
 
 def _skops() -> Any:
