@@ -28,4 +28,9 @@ class BoosterFit(Fitted):
 
     @classmethod
     def of(cls, saved: SavedLearner) -> BoosterFit:
-        return cls(saved.content.decode())
+        import lightgbm
+
+        text = saved.content.decode()
+        # Refuses a damaged text here, rather than at the first row.
+        lightgbm.Booster(model_str=text)
+        return cls(text)

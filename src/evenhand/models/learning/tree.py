@@ -38,7 +38,11 @@ class TreeFit(Fitted):
 
     @classmethod
     def of(cls, saved: SavedLearner) -> TreeFit:
+        import lightgbm
+
         leaves, text = saved.content.decode().split("\n", 1)
+        # Refuses a damaged text here, rather than at the first row.
+        lightgbm.Booster(model_str=text)
         return cls(text, int(leaves))
 
 
