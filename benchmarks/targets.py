@@ -3,11 +3,11 @@
 A section for each kind of target, each with asked beside measured:
 
 - numbers: squared, Poisson, gamma and Tweedie losses on generated claims (zeros, long tails, exposures as weights) and
-  on Communities and Crime (crimes per population, squared and Poisson), across columns and across rows (without
-  exposures), beside scikit-learn's generalised linear models on the same penalised objective. The pooled optimum is
-  that of its `newton-cholesky` at a tolerance of 1e-10 (Ridge for the squared loss). Gaps are exact, on training rows:
-  of mean predictions under `MeanPredictionParity`, of mean losses under `LossParity`, each bounded at 30 % of what it
-  is without a constraint.
+  on Communities and Crime (crimes per population, squared and Poisson), across columns and across rows, beside
+  scikit-learn's generalised linear models on the same penalised objective. The pooled optimum is that of its
+  `newton-cholesky` at a tolerance of 1e-10 (Ridge for the squared loss). Gaps are exact, on training rows: of mean
+  predictions under `MeanPredictionParity`, of mean losses under `LossParity`, each bounded at 30 % of what it is
+  without a constraint.
 
     python benchmarks/targets.py [--source FOLDER] [--only numbers] [--rows 5000] [--seeds 3]
 """
@@ -117,7 +117,8 @@ def fit(split: str, given: Numbers, **settings: Any) -> tuple[Any, np.ndarray]:
         model = VerticalRegressor(encoder=PLAIN, **settings).fit(tables, given.targets, given.weights, **groups)
         return model, model._scores_of(tables)
     clients = np.arange(len(given.targets)) % PARTIES
-    across = HorizontalRegressor(**settings).fit(given.frame, given.targets, clients=clients, **groups)
+    across = HorizontalRegressor(**settings)
+    across.fit(given.frame, given.targets, given.weights, clients=clients, **groups)
     return across, across._scores_of(given.frame)
 
 
@@ -125,8 +126,6 @@ def measure_numbers(split: str, family: str, given: Numbers) -> dict[str, Any]:
     """Fit a table without and under constraints, and compare with the pooled optimum."""
     rows = len(given.targets)
     alpha, loss = 2.0 / rows, find_loss(family)
-    if split == "clients":
-        given = given._replace(weights=np.ones(rows))
     settings: dict[str, Any] = {"loss": family, "alpha": alpha}
     model, scores = fit(split, given, **settings)
     matrix = ((given.frame - given.frame.mean()) / given.frame.std(ddof=0)).to_numpy()

@@ -13,6 +13,7 @@ from evenhand import EqualOpportunity, HorizontalRegressor, LossParity, MeanPred
 from evenhand.constraints.families import OF_NUMBERS, find_loss
 from evenhand.data import PartyEncoder
 from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand.horizontal.summaries import total_weights
 
 ROWS, COLUMNS, ALPHA = 500, 6, 0.02
 PLAIN = PartyEncoder(scale=False)
@@ -80,6 +81,60 @@ def test_constraints_hold_over_all_clients(name: str, kind: Any) -> None:
     model = HorizontalRegressor(constraint=kind(0.3 * free), **settings).fit(matrix, targets, **given)
     assert gap(model) <= 0.3 * free + 1e-4
     assert model.certificate_.converged
+
+
+@pytest.mark.parametrize("protection", ["none", "masked"])
+def test_exposures_weigh_rows_in_the_loss_and_in_constraints(protection: str) -> None:
+    matrix, targets, group, clients = draw("poisson", seed=2)
+    exposure = np.random.default_rng(5).uniform(0.05, 2.0, ROWS) * np.where(clients == 1, 40.0, 1.0)
+    settings: dict[str, Any] = {"loss": "poisson", "alpha": ALPHA, "encoder": PLAIN, "protection": protection}
+    model = HorizontalRegressor(**settings, tol=1e-6).fit(matrix, targets, exposure, clients=clients)
+    reference = PoissonRegressor(alpha=ALPHA, solver="newton-cholesky", tol=1e-9).fit(matrix, targets, exposure)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
+    assert model.score(matrix, targets, exposure) == pytest.approx(reference.score(matrix, targets, exposure), abs=1e-4)
+
+    def gap(one: Any) -> float:
+        means = [
+            np.average(one.predict(matrix)[inside], weights=exposure[inside]) for inside in (group == "a", group == "b")
+        ]
+        return abs(float(means[0] - means[1]))
+
+    constraint = MeanPredictionParity(0.3 * gap(model))
+    fair = HorizontalRegressor(constraint=constraint, **settings, tol=1e-5)
+    fair.fit(matrix, targets, exposure, clients=clients, sensitive_features=group)
+    assert gap(fair) == pytest.approx(constraint.epsilon, abs=2e-5)
+    # Weights of any unit are the same.
+    again = HorizontalRegressor(**settings, tol=1e-6).fit(matrix, targets, 12.0 * exposure, clients=clients)
+    np.testing.assert_allclose(again.coef_, model.coef_, atol=1e-6)
+
+
+def test_a_row_of_weight_two_is_two_rows() -> None:
+    matrix, targets, group, clients = draw("gamma", seed=3)
+    weights = np.where(np.arange(ROWS) % 3 == 0, 2.0, 1.0)
+    places = np.repeat(np.arange(ROWS), weights.astype(int))
+    settings: dict[str, Any] = {"loss": "gamma", "alpha": ALPHA, "encoder": PLAIN, "tol": 1e-6}
+    settings["constraint"] = LossParity(0.01)
+    once = HorizontalRegressor(**settings).fit(matrix, targets, weights, clients=clients, sensitive_features=group)
+    twice = HorizontalRegressor(**settings)
+    twice.fit(matrix[places], targets[places], clients=clients[places], sensitive_features=group[places])
+    np.testing.assert_allclose(once.coef_, twice.coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [(np.ones(3), "sample_weight has 3 rows"), (-np.ones(ROWS), "zero or more"), (["much"] * ROWS, "not numbers")],
+)
+def test_weights_that_are_none_are_refused(weights: Any, told: str) -> None:
+    matrix, targets, _, clients = draw("poisson")
+    with pytest.raises(DataError, match=told):
+        HorizontalRegressor(loss="poisson").fit(matrix, targets, weights, clients=clients)
+
+
+def test_all_clients_have_weights_or_none_has() -> None:
+    with pytest.raises(DataError, match="client 'north' has no sample weights, but client 'south' has"):
+        total_weights({"north": {"counts": []}, "south": {"weights": [1.0]}}, [])
+    with pytest.raises(DataError, match="client 'south' sent totals"):
+        total_weights({"south": {"weights": [-1.0]}}, [])
 
 
 def test_nothing_of_targets_is_summarised_before_training() -> None:

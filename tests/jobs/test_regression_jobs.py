@@ -14,6 +14,7 @@ from support.clinics import CLIENTS, write_clinics
 from support.federation import Network, assert_close, run_sites, write_shops
 
 from evenhand import MeanPredictionParity, VerticalRegressor, load_run
+from evenhand.data import PartyEncoder
 from evenhand.errors import DataError, EvenhandError, InputError, JobError
 from evenhand.estimators.saved import merged_pipeline
 from evenhand.jobs.auditing import audit_run, plan_of
@@ -23,6 +24,7 @@ from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import server_program
 from evenhand.jobs.folder import read_job
+from evenhand.jobs.horizontal.file import parse_horizontal
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.new_rows import score_new_clients, score_new_parties
 from evenhand.jobs.scorecards import PointScale, scorecard
@@ -56,12 +58,15 @@ def shops(folder: Path, **job: Any) -> dict[str, Path]:
 
 
 def clinics(folder: Path, **job: Any) -> dict[str, Path]:
-    """Three clients; what is predicted is a number of visits."""
-    paths = write_clinics(folder, {**CLAIMS, "solver": "sqp", **job}, data={"label": {"column": "visits"}})
+    """Three clients; what is predicted is a number of visits a year, with the years as weights."""
+    data = {"label": {"column": "visits"}, "weight": "years"}
+    paths = write_clinics(folder, {**CLAIMS, "solver": "sqp", **job}, data=data)
     for place, name in enumerate(CLIENTS):
         table = pd.read_csv(folder / name / "table.csv").drop(columns="sick")
-        visits = np.random.default_rng(place).poisson(np.exp(0.5 * table["a"] + 0.4 * (table["sex"] == "f")))
-        table.assign(visits=visits).to_csv(folder / name / "table.csv", index=False)
+        rng = np.random.default_rng(place)
+        years = rng.uniform(0.2, 3.0, len(table)).round(2)
+        visits = rng.poisson(years * np.exp(0.5 * table["a"] + 0.4 * (table["sex"] == "f"))) / years
+        table.assign(visits=visits, years=years).to_csv(folder / name / "table.csv", index=False)
     return paths
 
 
@@ -182,6 +187,21 @@ def test_clients_train_alike_in_one_process_and_apart(protection: str, tmp_path:
     assert "quality" not in ends["server"]
     scored = score_new_clients(together.folder)
     np.testing.assert_allclose(scored.scores["prediction"], np.exp(scored.scores["score"]))
+
+
+def test_weights_of_clients_are_of_numbers_and_not_features(tmp_path: Path) -> None:
+    paths = clinics(tmp_path)
+    run = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    assert "years" not in PartyEncoder.from_state(run.folder.read_model("encoder")).columns_in
+    everybody = pd.concat([pd.read_csv(tmp_path / name / "table.csv") for name in CLIENTS])
+    told = run.result["quality"]["train"]["mean_target"]
+    weighted = np.average(everybody["visits"], weights=everybody["years"])
+    assert abs(told - weighted) < abs(told - everybody["visits"].mean())
+    content = tomllib.loads(paths["together"].read_text())
+    content["job"].pop("loss")
+    content["job"]["constraint"] = {"kind": "equalized-odds"}
+    with pytest.raises(JobError, match=r"data\.weight is 'years', and clients weigh rows only where"):
+        parse_horizontal(content, "job")
 
 
 def test_check_names_targets_that_the_loss_cannot_have(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ class LabelledRows:
     def n_rows(self) -> int:
         return len(self.labels)
 
+    @property
+    def weight_of_rows(self) -> Array:
+        """The weight of each row; one without sample weights."""
+        return np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
+
     def inside(self, part: Slice) -> Booleans:
         """Return which rows of data are in a slice."""
         assert self.groups is not None
@@ -57,12 +62,17 @@ class FeatureRows(LabelledRows):
     """Labelled rows with the features of a linear model: finite numbers, with a constant column for an intercept."""
 
     features: Matrix = field(kw_only=True)
-    # Programs take neither.
-    sample_weight: None = field(default=None, init=False)
+    # Programs do not support it.
     answers: None = field(default=None, init=False)
 
     def __init__(
-        self, features: Matrix, labels: Any, groups: pd.DataFrame | None = None, *, classifies: bool = True
+        self,
+        features: Matrix,
+        labels: Any,
+        groups: pd.DataFrame | None = None,
+        *,
+        classifies: bool = True,
+        sample_weight: Array | None = None,
     ) -> None:
         features = features.astype(np.float64) if sp.issparse(features) else np.asarray(features, dtype=np.float64)
         labels = np.asarray(labels, dtype=np.float64)
@@ -73,5 +83,5 @@ class FeatureRows(LabelledRows):
             raise DataError("labels must be -1 or +1, or whole numbers from 0 for classes")
         if not np.isfinite(features.data if sp.issparse(features) else features).all():
             raise DataError("features hold numbers that are not finite; fill or drop those rows")
-        super().__init__(labels, groups_frame(groups, len(labels)))
+        super().__init__(labels, groups_frame(groups, len(labels)), sample_weight=sample_weight)
         object.__setattr__(self, "features", features)

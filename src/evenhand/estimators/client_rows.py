@@ -19,7 +19,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.twins import twins
 from evenhand.errors import DataError
 from evenhand.estimators.tables import in_pandas
-from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, UpdateNoise
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, UpdateNoise, check_weights
 from evenhand.jobs.tables import tell
 from evenhand.models.kinds import ModelKind, module_of
 from evenhand.models.pictures import Pictures
@@ -45,9 +45,10 @@ class Inputs(NamedTuple):
     labels: npt.NDArray[Any]
     sensitive: Any
     clients: npt.NDArray[Any]
+    weights: Array | None = None
 
 
-def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
+def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any, weights: Any = None) -> Inputs:
     """Check that everything has one entry for each row of X.
 
     Inputs with a pandas index are brought to X's order. If all indexes are equal, they may have duplicates, as after
@@ -56,6 +57,7 @@ def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
     if clients is None:
         raise DataError("clients is missing: give one client id for each row, as scikit-learn takes groups")
     named = {"X": as_rows(X), "y": y, "sensitive_features": in_pandas(sensitive), "clients": clients}
+    named["sample_weight"] = weights
     given = {name: item for name, item in named.items() if item is not None}
     if y is None:
         raise DataError("y is missing: the classifier requires y to be passed, but the target y is None")
@@ -71,7 +73,17 @@ def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
         if size != rows:
             raise DataError(f"{name} has {size} rows, X has {rows}")
     labels = column_or_1d(given["y"], warn=True)
-    return Inputs(given["X"], labels, given.get("sensitive_features"), client_names(given["clients"]))
+    read = None if weights is None else _weights(given["sample_weight"], rows)
+    return Inputs(given["X"], labels, given.get("sensitive_features"), client_names(given["clients"]), read)
+
+
+def _weights(given: Any, rows: int) -> Array:
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample_weight holds values that are not numbers ({error})") from error
+    check_weights("sample_weight", weights, rows)
+    return weights
 
 
 def as_rows(X: Any) -> Any:
@@ -254,6 +266,8 @@ class ClientPool:
             shared = yield from agree_on_encoder(name, self._learn(name, inside), self._inputs.X[inside])
             self.encoder = shared if self.encoder is None else self.encoder
         dealt = rows_of(name, inside, self.features, self._codes, self._inputs.sensitive, self._crop, self._trees)
+        if self._inputs.weights is not None:
+            dealt = replace(dealt, sample_weight=self._inputs.weights[inside])
         if self._trees and self.encoder is not None:
             dealt = replace(dealt, categorical=self.encoder.categorical)
         self.rows[name] = dealt

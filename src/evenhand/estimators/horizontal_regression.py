@@ -14,7 +14,7 @@ from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.families import POWER, LossName
 from evenhand.constraints.scope import ConstraintScope, Scope
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError
+from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import ClientPool, read_inputs
 from evenhand.estimators.client_scores import AcrossClients
 from evenhand.estimators.shared import MeansFromScores, named_solver, read_targets, recorded_fit, seed_of, warn_of
@@ -35,8 +35,7 @@ class HorizontalRegressor(MeansFromScores, RegressorMixin, AcrossClients):  # ty
     """Regression across clients that hold different rows of the same columns: numbers, counts or amounts.
 
     Parameters are those of :class:`HorizontalClassifier` that apply, with `loss` and `power` as in
-    :class:`VerticalRegressor`. The solver is ``"sqp"``, with a linear model. Sample weights are not supported, because
-    clients report how many rows they have; for rates with different exposures train across columns.
+    :class:`VerticalRegressor`. The solver is ``"sqp"``, with a linear model.
 
     Parameters
     ----------
@@ -86,6 +85,7 @@ class HorizontalRegressor(MeansFromScores, RegressorMixin, AcrossClients):  # ty
         self,
         X: Any,
         y: Any,
+        sample_weight: Any = None,
         *,
         sensitive_features: Any = None,
         clients: Any = None,
@@ -93,6 +93,13 @@ class HorizontalRegressor(MeansFromScores, RegressorMixin, AcrossClients):  # ty
         checkpoints: str | Path | None = None,
     ) -> Self:
         """Train on rows and targets as :meth:`HorizontalClassifier.fit` takes rows and labels.
+
+        Parameters
+        ----------
+        sample_weight
+            One weight for each row, in the mean loss and in the means that constraints compare. For rates such as
+            claims a year give the rates as `y` and the exposures as weights. Clients report totals of their weights:
+            of all rows, and of each group that a constraint compares.
 
         Warns
         -----
@@ -105,7 +112,9 @@ class HorizontalRegressor(MeansFromScores, RegressorMixin, AcrossClients):  # ty
         X = in_pandas(X)
         if (columns := named_columns(sensitive_features, getattr(X, "shape", (0,))[0])) is not None:
             X, sensitive_features = split_off(X, columns, "X")
-        inputs = read_inputs(X, y, sensitive_features, clients)
+        inputs = read_inputs(X, y, sensitive_features, clients, sample_weight)
+        if inputs.weights is not None and any(one.confidence is not None for one in job.constraints):
+            raise InputError("confidence is given, and sample_weight; across clients choose one of them")
         targets = read_targets(inputs.labels, self.loss)
         for constraint in job.constraints:
             if constraint.compares_groups and inputs.sensitive is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -52,14 +52,16 @@ class ClientRows(LabelledRows):
         Whether features may have missing values (NaN). Only trees support them.
     categorical
         Columns that hold category codes. Only trees take these without encoding.
+    sample_weight
+        Weight of each row in means, such as its exposure; None weighs all rows alike. Only programs whose targets are
+        numbers support it.
     """
 
     name: str = field(kw_only=True)
     features: Matrix | Pictures = field(kw_only=True)
     missing: bool = field(kw_only=True)
     categorical: tuple[int, ...] = field(kw_only=True)
-    # Horizontal solvers support neither.
-    sample_weight: None = field(default=None, init=False)
+    # Horizontal solvers do not support it.
     answers: None = field(default=None, init=False)
 
     def __init__(
@@ -70,6 +72,7 @@ class ClientRows(LabelledRows):
         groups: Any = None,
         missing: bool = False,
         categorical: tuple[int, ...] = (),
+        sample_weight: Array | None = None,
     ) -> None:
         check_name("client", name)
         try:
@@ -88,25 +91,26 @@ class ClientRows(LabelledRows):
             raise DataError(f"client {name!r}: {bad} rows have features that are not finite numbers; fill or drop them")
         if not np.isfinite(labels).all():
             raise DataError(f"client {name!r}: some labels are missing; fill or drop those rows")
+        if sample_weight is not None:
+            check_weights(f"client {name!r}", sample_weight, len(labels))
         try:
             frame = groups_frame(groups, len(labels))
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from error
-        super().__init__(labels, frame)
+        super().__init__(labels, frame, sample_weight=sample_weight)
         own = {"name": name, "features": features, "missing": missing, "categorical": categorical}
         for field_name, value in own.items():
             object.__setattr__(self, field_name, value)
 
     def with_features(self, features: Any) -> ClientRows:
         """Return the rows with other features."""
-        return ClientRows(self.name, features, self.labels, self.groups, self.missing, self.categorical)
+        return replace(self, features=features)
 
     def crossed(self, name: str) -> ClientRows:
         """Return the rows with the crossing of the sensitive attributes added, under the agreed name."""
         assert self.groups is not None
         try:
-            groups = with_crossing(self.groups, name)
-            return ClientRows(self.name, self.features, self.labels, groups, self.missing, self.categorical)
+            return replace(self, groups=with_crossing(self.groups, name))
         except DataError as error:
             raise DataError(f"client {self.name!r}: {error}") from error
 
@@ -124,6 +128,16 @@ class ClientRows(LabelledRows):
             return group_codes(self.groups, groups)
         except DataError as error:
             raise DataError(f"client {self.name!r}: {error}") from error
+
+
+def check_weights(owner: str, weights: Array, rows: int) -> None:
+    """Refuse weights that are not one finite number of zero or more for each row, or all zero."""
+    right = weights.shape == (rows,) and np.isfinite(weights).all() and (weights >= 0.0).all() and weights.any()
+    if not right:
+        raise DataError(
+            f"{owner}: sample weights must be {rows} finite numbers of zero or more, not all zero; their shape is "
+            f"{weights.shape}"
+        )
 
 
 def _as_numbers(features: Any) -> Matrix | Pictures:

@@ -168,8 +168,8 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows, objectiv
         _sample(terms, rows),
         terms.own_inequalities(name),
         terms.shared_inequalities,
-        each=_row_weights(terms, name, rows.labels, objective),
-        counts=terms.slice_counts,
+        each=_row_weights(terms, name, rows, objective),
+        counts=terms.slice_counts if terms.weights is None else terms.weights[1],
         # The clients' regularisers add up to that of the whole problem.
         regulariser=regulariser / len(terms.names),
         loss=terms.job.loss_function,
@@ -177,10 +177,11 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows, objectiv
     )
 
 
-def _row_weights(terms: HorizontalTerms, name: str, labels: Array, objective: ObjectiveWeights) -> float | Array:
+def _row_weights(terms: HorizontalTerms, name: str, rows: ClientRows, objective: ObjectiveWeights) -> float | Array:
     """Return the weight of each of the client's rows in the objective."""
+    labels, weights = rows.labels, rows.weight_of_rows
     if objective == "rows":
-        return 1.0 / terms.n_rows
+        return 1.0 / terms.n_rows if terms.weights is None else weights / terms.weights[0]
     counted: Array = np.full(len(labels), True)
     if objective == "other-class":
         (bounded,) = {one.label for one in terms.job.constraints if isinstance(one, NeymanPearson)}
@@ -190,7 +191,7 @@ def _row_weights(terms: HorizontalTerms, name: str, labels: Array, objective: Ob
                 f"client {name!r} has no rows of the class without a bound, and objective='other-class' averages "
                 "them at each client; choose 'rows' or 'clients'"
             )
-    found: Array = counted / (len(terms.names) * counted.sum())
+    found: Array = counted * weights / (len(terms.names) * (counted @ weights))
     return found
 
 
@@ -265,4 +266,5 @@ def _sample(terms: HorizontalTerms, rows: ClientRows) -> FeatureRows:
         features: Matrix = sp.hstack([rows.features, ones], format="csr")
     else:
         features = np.hstack([np.asarray(rows.features, dtype=np.float64), ones])
-    return FeatureRows(features, rows.labels, rows.groups, classifies=terms.job.loss_function.classifies)
+    classifies = terms.job.loss_function.classifies
+    return FeatureRows(features, rows.labels, rows.groups, classifies=classifies, sample_weight=rows.sample_weight)

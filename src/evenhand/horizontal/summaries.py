@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,7 +74,7 @@ def unlabelled(rows: ClientRows, job: Job) -> ClientRows:
     except DataError as error:
         raise DataError(f"client {rows.name!r}: {error}") from error
     nothing = np.zeros(rows.n_rows)
-    return ClientRows(rows.name, rows.features, nothing, rows.groups, rows.missing, rows.categorical)
+    return replace(rows, labels=nothing)
 
 
 def summarise(rows: ClientRows) -> RowsSummary:
@@ -89,6 +89,38 @@ def count_slices(rows: ClientRows, inequalities: Sequence[Inequality]) -> dict[S
     assert rows.groups is not None
     parts = dict.fromkeys(part for row in inequalities for _, part in row.terms)
     return {part: int(part.inside(rows.labels, rows.groups).sum()) for part in parts}
+
+
+def weigh_slices(rows: ClientRows, inequalities: Sequence[Inequality]) -> list[float]:
+    """Return the total weight of a client's rows, and that of its rows in each slice of the inequalities."""
+    assert rows.groups is not None
+    parts = dict.fromkeys(part for row in inequalities for _, part in row.terms)
+    inside = [part.inside(rows.labels, rows.groups) for part in parts]
+    return [float(rows.weight_of_rows[one].sum()) for one in [np.ones(rows.n_rows, dtype=bool), *inside]]
+
+
+def total_weights(told: Mapping[str, Summary], parts: Sequence[Slice]) -> tuple[float, dict[Slice, float]] | None:
+    """Return the total weight of all clients' rows, and that of each slice; None if all rows weigh alike."""
+    weighted = {name for name, one in told.items() if "weights" in one}
+    if not weighted:
+        return None
+    if without := sorted({*told} - weighted):
+        raise DataError(
+            f"client {without[0]!r} has no sample weights, but client {min(weighted)!r} has; give all clients weights"
+        )
+    for name, one in told.items():
+        try:
+            found = np.array(one["weights"], dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"client {name!r} sent unreadable totals of weights: {error!r}") from error
+        if found.shape != (1 + len(parts),) or not (np.isfinite(found).all() and (found >= 0.0).all()):
+            raise DataError(f"client {name!r} sent totals of weights that are not numbers of zero or more")
+    # In the order of names, so that all clients add up to the same digits.
+    every = sum((np.array(told[name]["weights"], dtype=np.float64) for name in sorted(told)), np.zeros(1 + len(parts)))
+    for part, weight in zip(parts, every[1:], strict=True):
+        if weight == 0.0:
+            raise ConstraintError(f"slice [{part}] has no weight at any client; merge or drop that group")
+    return float(every[0]), dict(zip(parts, map(float, every[1:]), strict=True))
 
 
 # -- combining summaries

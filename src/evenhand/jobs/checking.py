@@ -286,7 +286,7 @@ def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) ->
 def _encode_alone(job: HorizontalJobFile, frame: pd.DataFrame) -> None:
     """Check that a client's columns exist and can be features."""
     data = job.data
-    beside = [data.label.column, *data.sensitive]
+    beside = data.beside
     for name in [*(data.columns or []), *data.sensitive]:
         if name not in frame.columns:
             raise InputError(f"there is no column {name!r}")

@@ -299,3 +299,13 @@ def _only_there(of_owners: Mapping[str, set[Any]]) -> str:
         if others and (alone := sorted(own - others, key=str)):
             return f"; only {owner} has {listed(alone, most=3)}"
     return ""
+
+
+def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:
+    """Return the sample weight of each row; `names` lists all columns for the error message."""
+    if name not in table.columns:
+        raise DataError(f"weight column {name!r} is not in the table, which has {listed(names)}")
+    people: Array = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
+    if wrong := int((~(np.isfinite(people) & (people >= 0))).sum()):
+        raise DataError(f"weight column {name!r} has {wrong} values that are negative or not numbers")
+    return people

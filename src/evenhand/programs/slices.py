@@ -276,7 +276,7 @@ def sample_program(
     shared: Sequence[Inequality] = (),
     *,
     each: float | Array = 0.0,
-    counts: Mapping[Slice, int] | None = None,
+    counts: Mapping[Slice, float] | None = None,
     regulariser: float | Array = 0.0,
     loss: Loss | None = None,
     classes: int | None = None,
@@ -292,7 +292,8 @@ def sample_program(
     each
         Weight of a row of data in the objective, for all rows or for each; zero for the server.
     counts
-        Number of rows of data that all clients together have in each slice of the shared inequalities.
+        Number of rows of data that all clients together have in each slice of the shared inequalities; their total
+        weight if rows have weights.
     """
     size = len(sample.labels)
     combinations = [_combination(row, sample, None) for row in own]
@@ -310,13 +311,13 @@ def sample_program(
     )
 
 
-def _combination(row: Inequality, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
+def _combination(row: Inequality, sample: FeatureRows, counts: Mapping[Slice, float] | None) -> Array:
     """Return each row's weight in an inequality: a_s / |s|, with |s| counted here or over all clients."""
-    weights = np.zeros(len(sample.labels))
+    weights, people = np.zeros(len(sample.labels)), sample.weight_of_rows
     for coefficient, part in row.terms:
         inside = sample.inside(part)
-        count = int(inside.sum()) if counts is None else counts[part]
+        count = people[inside].sum() if counts is None else counts[part]
         if count == 0:
             raise ConstraintError(f"slice [{part}] is empty at all clients; merge or drop that group")
-        weights[inside] += coefficient / count
+        weights[inside] += coefficient * people[inside] / count
     return weights

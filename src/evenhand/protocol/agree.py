@@ -33,8 +33,8 @@ SUMMARY = Schema(
         "its levels (with max_levels also their counts); for each column whether values are missing and whether all "
         "differ; and the labels and groups that occur. If a constraint crosses attributes, also which "
         "combinations occur with which labels. For solvers that weight all rows alike from the first round "
-        "on, also the number of rows, in total and in each slice of the constraints. Only sums over clients "
-        "are used."
+        "on, also the number of rows, in total and in each slice of the constraints; where rows have weights, "
+        "their totals too. Only sums over clients are used."
     ),
     coverage=Coverage(noise_covers=True),
 )

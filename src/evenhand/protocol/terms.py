@@ -258,6 +258,8 @@ class HorizontalTerms(Terms):
         Whether the server has rows of its own; a global constraint is then over these.
     slice_counts
         Number of rows of all clients in each slice of a global constraint; None if the solver does not need it.
+    weights
+        Total weight of all clients' rows, and of those in each slice of a global constraint; None if rows weigh alike.
     left_out
         For each client the inequalities (by number) that do not apply, because the client has no rows of a slice.
     """
@@ -268,6 +270,7 @@ class HorizontalTerms(Terms):
     scope: ConstraintScope = EVERYWHERE
     server_rows: bool = False
     slice_counts: Mapping[Slice, int] | None = None
+    weights: tuple[float, Mapping[Slice, float]] | None = None
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -339,10 +342,9 @@ class HorizontalTerms(Terms):
             "noise": plain(self.noise),
             "scope": asdict(self.scope),
             "server_rows": self.server_rows,
-            "slice_counts": None
-            if counts is None
-            else [[part.label, part.attribute, plain(part.group), count] for part, count in counts.items()],
+            "slice_counts": None if counts is None else _listed(counts),
             "left_out": {name: list(rows) for name, rows in self.left_out.items()},
+            **({} if self.weights is None else {"weights": [self.weights[0], _listed(self.weights[1])]}),
             # All clients know the cut that a rule has chosen, so that masks and codes of later steps depend on it.
             **(
                 {"chosen": [self.job.cut, *self.job.band, *self.job.group_cuts]}
@@ -353,18 +355,24 @@ class HorizontalTerms(Terms):
 
     @classmethod
     def _fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        counts = content["slice_counts"]
+        counts, weights = content["slice_counts"], content.get("weights")
         return super()._fields(content) | {
             "shape": tuple(int(size) for size in content["shape"]),
             "classes": content["classes"],
             "noise": dict(content["noise"]),
             "scope": ConstraintScope(**content["scope"]),
             "server_rows": bool(content["server_rows"]),
-            "slice_counts": None
-            if counts is None
-            else {Slice(label, attribute, group): int(count) for label, attribute, group, count in counts},
+            "slice_counts": None if counts is None else {Slice(*part): int(count) for *part, count in counts},
+            "weights": None
+            if weights is None
+            else (float(weights[0]), {Slice(*part): float(weight) for *part, weight in weights[1]}),
             "left_out": {str(name): tuple(rows) for name, rows in content["left_out"].items()},
         }
+
+
+def _listed(numbers: Mapping[Slice, float]) -> list[list[Any]]:
+    """Return numbers of slices as JSON values."""
+    return [[part.label, part.attribute, plain(part.group), number] for part, number in numbers.items()]
 
 
 @lru_cache(maxsize=4)

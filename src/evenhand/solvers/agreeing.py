@@ -37,7 +37,9 @@ from evenhand.horizontal.summaries import (
     learns_crossings,
     summarise,
     total_counts,
+    total_weights,
     unlabelled,
+    weigh_slices,
 )
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
@@ -118,8 +120,10 @@ def say(draft: HorizontalTerms, known: KnownBefore, rows: ClientRows) -> Saying:
         agreed = yield {"crossed": [] if draft.server_rows else held_crossings(rows, groups)}
         groups |= {CROSSES.join(groups): tuple(agreed["crossed"])}
     if HORIZONTAL[draft.job.solver].weighs_rows:
-        counts = count_slices(rows.agreed(groups), replace(draft, groups=groups).inequalities)
-        yield {"n_rows": rows.n_rows, "counts": list(counts.values())}
+        inequalities = replace(draft, groups=groups).inequalities
+        counts, weighted = count_slices(rows.agreed(groups), inequalities), rows.sample_weight is not None
+        own_weights = {"weights": weigh_slices(rows.agreed(groups), inequalities)} if weighted else {}
+        yield {"n_rows": rows.n_rows, "counts": list(counts.values()), **own_weights}
 
 
 # -- the server's part
@@ -179,7 +183,9 @@ def combine(
         def count(summaries: Mapping[str, Summary]) -> Summary:
             told = {name: dict(zip(parts, map(int, one["counts"]), strict=True)) for name, one in summaries.items()}
             counts.update(told)
-            terms.append(_counted(draft, counts, sum(int(one["n_rows"]) for one in summaries.values())))
+            weights = total_weights(summaries, parts)
+            counted = _counted(draft, counts, sum(int(one["n_rows"]) for one in summaries.values()))
+            terms.append(replace(counted, weights=weights))
             return {"n_rows": terms[-1].n_rows, "counts": [added(told.values())[part] for part in parts]}
 
         yield count

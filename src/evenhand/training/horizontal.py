@@ -89,6 +89,7 @@ class HorizontalTraining(Training):
         # Hash a few pictures at a time: all of them may not fit into memory.
         yield from itertools.chain([shown.crop], shown.blocks()) if isinstance(shown, Pictures) else [shown]
         yield from (rows.labels, rows.groups)
+        yield from () if rows.sample_weight is None else (rows.sample_weight,)
 
 
 class TrainedAcrossClients(NamedTuple):

@@ -86,7 +86,7 @@ class _OwnTable(ClientTable):
         self.look()
         self.open()
         columns = feature_columns({self.name: self.frame}, data)
-        own.policy.check_columns([*columns, data.label.column, *data.sensitive])
+        own.policy.check_columns([*columns, *data.beside])
         self.take(columns)
         self.hold_out()
         self.labels = yield from self.agree_on_labels()
@@ -173,7 +173,8 @@ def keeps_counts(terms: HorizontalTerms) -> bool:
 
 def _own_quality(job: ClientsJob, rows: EncodedRows, names: NumericTargets, model: bytes) -> dict[str, Any]:
     """Return the quality of predictions of numbers on a client's own rows."""
-    scores, everybody = scorer(_state(model))(rows.features), QualityRows(rows.labels, rows.groups, names=names)
+    scores = scorer(_state(model))(rows.features)
+    everybody = QualityRows(rows.labels, rows.groups, sample_weight=rows.sample_weight, names=names)
     parts = parts_of(rows.test)
     found = {part: everybody.some(inside) for part, inside in parts.items()}
     told = {part: scores[inside] for part, inside in parts.items()}

@@ -94,7 +94,7 @@ class DataSection(EncodedSection, GroupedSection):
     label: LabelSection
     sensitive: list[str] = key("Columns that define groups.", ["sex"], [])
     columns: list[str] | None = key(
-        "Columns to use as features. By default all but id, label and sensitive columns.", ["age", "ward"], None
+        "Columns to use as features. By default all but id, label, weight and sensitive columns.", ["age", "ward"], None
     )
     id: str | None = key("Column that identifies a person. By default rows are numbered.", "patient", None)
     scale: bool = key("Whether numeric columns are standardised, over all clients.", False, True)
@@ -108,8 +108,18 @@ class DataSection(EncodedSection, GroupedSection):
         {"sex": ["female", "male"]},
         None,
     )
+    weight: str | None = key(
+        "Column with the weight of each row in means, such as its exposure; only with a `loss` of numbers.",
+        "years",
+        None,
+    )
     file: str | None = key("Column with the file name of a row's image; for folders of images.", "jpg", None)
     size: int | None = key("Side that images of a folder are resized to.", 64, None, ge=1)
+
+    @property
+    def beside(self) -> list[str]:
+        """Columns that every table has and that are no features: label, sensitive columns and weight."""
+        return [self.label.column, *self.sensitive, *([] if self.weight is None else [self.weight])]
 
 
 class ServerSection(TableSection):
@@ -250,6 +260,13 @@ def _check_grouped(data: DataSection) -> None:
 def _check_training(job: HorizontalJobFile) -> None:
     check_classes(job.data.label, "data.label")
     trained = job.to_job()
+    if job.data.weight is not None and trained.loss_function.classifies:
+        raise JobError(
+            f"key data.weight is {quoted(job.data.weight)}, and clients weigh rows only where the label is a number; "
+            'remove it, or set loss in [job], for example loss = "poisson"'
+        )
+    if job.data.weight is not None and any(one.confidence is not None for one in trained.constraints):
+        raise JobError("key data.weight is given, and a constraint has a confidence; remove one of them")
     if job.n_classes is not None and not HORIZONTAL[trained.solver].many_classes:
         raise JobError(f"data.label lists {job.n_classes} classes, but solver {trained.solver!r} supports only two")
     if job.n_classes is not None and job.job.threshold != 0.5:

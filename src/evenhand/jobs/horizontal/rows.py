@@ -38,6 +38,7 @@ from evenhand.jobs.tables import (
     naming,
     tell,
     two_labels,
+    weight_column,
 )
 from evenhand.models.pictures import Pictures
 from evenhand.printing import listed, quoted
@@ -69,7 +70,8 @@ class EncodedRows(LabelledRows):
         groups = None if self.groups is None else self.groups[train].reset_index(drop=True)
         missing = self.categorical is not None
         own = self.features.take(train) if isinstance(self.features, Pictures) else self.features[train]
-        return ClientRows(name, own, self.labels[train], groups, missing, self.categorical or ())
+        weights = None if self.sample_weight is None else self.sample_weight[train]
+        return ClientRows(name, own, self.labels[train], groups, missing, self.categorical or (), weights)
 
 
 class ClientTable:
@@ -106,13 +108,13 @@ class ClientTable:
         data = self._job.data
         self.frame = open_frame(self._section, data, self._base, self.owner)
         if data.incomplete == "drop":
-            self.frame = self.frame[complete_rows(self.frame, [data.label.column, *data.sensitive], self.owner)]
+            self.frame = self.frame[complete_rows(self.frame, data.beside, self.owner)]
 
     def take(self, columns: list[str]) -> None:
         """Select the feature columns, which must exist; convert text that holds numbers."""
         data = self._job.data
         with naming(self.owner):
-            _require(columns or [data.label.column, *data.sensitive], self.frame)
+            _require(columns or data.beside, self.frame)
         self.columns = columns
         self.frame = numbers_read(self.frame, self._section, columns, data, self.owner)
 
@@ -170,6 +172,11 @@ class ClientTable:
                 columns = ((name, self.frame[name]) for name in self.columns)
                 self.reference = Reference.of(columns, ~self.test)
                 self.rows = encoded_rows(encoder, self.frame, labels, data, self.test, self._trees)
+                if data.weight is not None:
+                    people = weight_column(self.frame, data.weight, list(self.frame.columns))
+                    if not people[~self.test].any():
+                        raise DataError(f"weight column {data.weight!r} is zero in all training rows")
+                    self.rows = replace(self.rows, sample_weight=people)
             else:
                 assert isinstance(self._section, ClientSection)
                 self.rows = EncodedRows(
@@ -354,7 +361,7 @@ def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Matrix:
 
 def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
     """Return the feature columns, which every client must have."""
-    first, beside = next(iter(frames)), [data.label.column, *data.sensitive]
+    first, beside = next(iter(frames)), data.beside
     columns = data.columns
     if columns is None:
         left_out = [*beside, *(name for name, kind in data.types.items() if kind == "leave out")]

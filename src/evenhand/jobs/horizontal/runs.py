@@ -118,10 +118,15 @@ class HorizontalTables:
         everybody = QualityRows(
             self.pooled({name: one.labels for name, one in self.clients.items()}),
             pd.concat(frames, ignore_index=True) if frames else None,
+            sample_weight=self._weights(),
             names=self.labels,
         )
         found = {part: everybody.some(rows) for part, rows in self.parts().items()}
         return measurable(found, self.side.asks_for_test_rows)
+
+    def _weights(self) -> Array | None:
+        weights = {name: one.sample_weight for name, one in self.clients.items()}
+        return None if any(one is None for one in weights.values()) else self.pooled(weights)
 
     def parts(self) -> dict[str, Booleans]:
         """Masks of all clients' rows, by part."""
@@ -287,7 +292,10 @@ def _result(
         **quality(labelled, scores, constraints=constraints_over_all(job), cut=cut),
         "clients": {
             name: _of_client(
-                rows, QualityRows(rows.labels, names=tables.labels), of_clients[name], cut.of_rows(rows.groups)
+                rows,
+                QualityRows(rows.labels, sample_weight=rows.sample_weight, names=tables.labels),
+                of_clients[name],
+                cut.of_rows(rows.groups),
             )
             for name, rows in tables.clients.items()
         },

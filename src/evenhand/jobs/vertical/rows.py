@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.arrays import Booleans, Integers, Matrix
 from evenhand.constraints import groups_frame
 from evenhand.constraints.families import check_targets
 from evenhand.constraints.group_cuts import check_attribute
@@ -46,6 +46,7 @@ from evenhand.jobs.tables import (
     naming,
     parts_of,
     tell,
+    weight_column,
 )
 from evenhand.jobs.vertical.file import (
     PartySection,
@@ -391,16 +392,6 @@ def held_labels(
         presence=None if presence is None else pd.DataFrame(dict(presence)),
         patterns=frame.get(PATTERNS),
     )
-
-
-def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:
-    """Return the sample weight of each row; `names` lists all columns for the error message."""
-    if name not in table.columns:
-        raise DataError(f"weight column {name!r} is not in the table, which has {listed(names)}")
-    people: Array = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
-    if wrong := int((~(np.isfinite(people) & (people >= 0))).sum()):
-        raise DataError(f"weight column {name!r} has {wrong} values that are negative or not numbers")
-    return people
 
 
 def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
