@@ -83,6 +83,23 @@ def test_constraints_hold_over_all_clients(name: str, kind: Any) -> None:
     assert model.certificate_.converged
 
 
+@pytest.mark.parametrize(("name", "scale"), [("poisson", 0.02), ("poisson", 0.005), ("tweedie", 1e-4)])
+def test_narrow_bounds_hold_within_a_share_of_their_width(name: str, scale: float) -> None:
+    matrix, targets, group, clients = draw(name, seed=1)
+    targets = targets * scale
+    settings: dict[str, Any] = {"loss": name, "encoder": PLAIN}
+
+    def gap(model: HorizontalRegressor) -> float:
+        losses = find_loss(name).value(model._scores_of(matrix), targets)
+        return abs(float(losses[group == "a"].mean() - losses[group == "b"].mean()))
+
+    bound = 0.3 * gap(HorizontalRegressor(**settings).fit(matrix, targets, clients=clients))
+    model = HorizontalRegressor(constraint=LossParity(bound), **settings)
+    model.fit(matrix, targets, clients=clients, sensitive_features=group)
+    assert model.certificate_.converged
+    assert gap(model) <= 1.002 * bound
+
+
 @pytest.mark.parametrize("protection", ["none", "masked"])
 def test_exposures_weigh_rows_in_the_loss_and_in_constraints(protection: str) -> None:
     matrix, targets, group, clients = draw("poisson", seed=2)

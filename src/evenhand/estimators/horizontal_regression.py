@@ -113,7 +113,7 @@ class HorizontalRegressor(MeansFromScores, RegressorMixin, AcrossClients):  # ty
         if (columns := named_columns(sensitive_features, getattr(X, "shape", (0,))[0])) is not None:
             X, sensitive_features = split_off(X, columns, "X")
         inputs = read_inputs(X, y, sensitive_features, clients, sample_weight)
-        if inputs.weights is not None and any(one.confidence is not None for one in job.constraints):
+        if inputs.weights is not None and any(one.level is not None for one in job.constraints):
             raise InputError("confidence is given, and sample_weight; across clients choose one of them")
         targets = read_targets(inputs.labels, self.loss)
         for constraint in job.constraints:

@@ -37,6 +37,8 @@ WIDTHS = 5
 """Problems that the search for wider bounds solves; each takes two to four rounds."""
 UNUSED = 0.5
 """Share of every active bound that must be unused for a search: it costs a dozen rounds."""
+FINEST = 1e-8
+"""Accuracy that is not exceeded for a narrow bound, because quadratic programs are solved to about as much."""
 SMALLEST_GAIN = 1e-3
 """Smallest relative decrease of the objective that the search for wider bounds looks for."""
 
@@ -164,6 +166,15 @@ class MovingBounds:
     def finest(self, feasibility: float) -> float:
         """Return the accuracy to which constraints must hold for margins to have an effect."""
         return min(feasibility, 0.5 * float(np.min(self.shifted.margin[self.shifted.exact], initial=np.inf)))
+
+    def most_beyond(self, feasibility: float) -> float:
+        """Return the largest violation to end with: of a narrow bound on a difference, a share of its width.
+
+        A difference of means has the unit of the target, so that an absolute tolerance could be most of a bound.
+        """
+        width = 0.5 * (self.asked.upper - self.asked.lower)
+        narrow = float(np.min(width[~self.shifted.exact & (width > 0.0)], initial=1.0))
+        return min(self.finest(feasibility), max(feasibility * narrow, FINEST))
 
     # -- counts
 

@@ -108,7 +108,8 @@ class SQPServer(ProgramServer):
     def _remodel(self) -> None:
         """Rebuild the program for the current bounds."""
         self.feasibility = self.moving.finest(self.options.tolerances[1])
-        self.model = self.make_model(self.moving.bounds, 0.5 * self.feasibility)
+        self.most_beyond = self.moving.most_beyond(self.options.tolerances[1])
+        self.model = self.make_model(self.moving.bounds, 0.5 * self.most_beyond)
 
     def make_model(self, bounds: Bounds, allowed: float) -> SQPModel:
         return SQPModel(bounds, allowed)
@@ -295,7 +296,7 @@ class SQPServer(ProgramServer):
         self.residual = present if self.counted is None else self._as_asked(evaluation)
         self.best = min(self.best, self._badness(present))
         self._report(evaluation.rows, evaluation.exact)
-        if present.within(options.tolerances[0], self.feasibility):
+        if present.within(options.tolerances[0], self.feasibility) and present.violation <= self.most_beyond:
             return self._judge(evaluation)
         if self.model.infeasible(evaluation, self.feasibility):
             if not self.moving.patience or not self.moving.shifted.exact.any():
@@ -419,7 +420,7 @@ class SQPServer(ProgramServer):
 
     def _solve(self, evaluation: Evaluation) -> None:
         found = self.model.step(evaluation, self.penalty, self.damping)
-        while self.model.stuck(evaluation, found, self.feasibility):
+        while self.model.stuck(evaluation, found, self.most_beyond):
             found = self.model.step(evaluation, min(10.0 * found.penalty, PENALTY_LIMIT), self.damping)
         self.effort += float(evaluation.weights.size) ** 3
         self.found, self.net, self.penalty = found, found.net, found.penalty
@@ -430,7 +431,8 @@ class SQPServer(ProgramServer):
         return replace(self.model, bounds=self.bounds).residual(replace(evaluation, rows=meant), self.net)
 
     def _badness(self, residual: Residual) -> float:
-        return max(residual.stationarity / self.options.tolerances[0], residual.distance / self.feasibility)
+        far = residual.stationarity / self.options.tolerances[0], residual.distance / self.feasibility
+        return max(*far, residual.violation / self.most_beyond)
 
     def _finish(self, status: SolveStatus) -> Sends:
         if self.cuts is None and self.classes is None and self.moving.wasteful:

@@ -265,7 +265,7 @@ def _check_training(job: HorizontalJobFile) -> None:
             f"key data.weight is {quoted(job.data.weight)}, and clients weigh rows only where the label is a number; "
             'remove it, or set loss in [job], for example loss = "poisson"'
         )
-    if job.data.weight is not None and any(one.confidence is not None for one in trained.constraints):
+    if job.data.weight is not None and any(one.level is not None for one in trained.constraints):
         raise JobError("key data.weight is given, and a constraint has a confidence; remove one of them")
     if job.n_classes is not None and not HORIZONTAL[trained.solver].many_classes:
         raise JobError(f"data.label lists {job.n_classes} classes, but solver {trained.solver!r} supports only two")
