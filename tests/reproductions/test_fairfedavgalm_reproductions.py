@@ -329,3 +329,22 @@ def test_sets_that_are_not_there_are_refused(command: object, tmp_path: Path, mo
     monkeypatch.delenv("EVENHAND_DATA", raising=False)
     with pytest.raises(InputError, match="--source"):
         load_task("celeba")
+
+
+def test_claims_in_words_are_shown_reversed_or_left_open() -> None:
+    rows = [
+        {"set": "adult", "method": "FedAvg", "seed": seed, "condition": name, "accuracy": a, "DP": d, "EO": e}
+        for seed, noise in enumerate((-0.001, 0.0, 0.001))
+        for name, a, d, e in (
+            ("many", 0.80 + noise, 0.20 + noise, 0.10 + 30 * noise),
+            ("few", 0.75 - noise, 0.25, 0.11 - 30 * noise),
+        )
+    ]
+    signs = {"accuracy": -1, "DP": -1, "EO": 1}
+    first, line = pages.stated(pd.DataFrame(rows), "many", "few", "Less is right.", signs)
+    assert first.startswith("The paper says: Less is right. From many to few")
+    assert line == (
+        "Adult, FedAvg: the other way round: DP +5.00 ± 0.06; not shown: EO +1.00 ± 3.46; shown: Acc -5.00 ± 0.12."
+    )
+    (_, alone) = pages.stated(pd.DataFrame(rows[:2]), "many", "few", "Less is right.", signs)
+    assert alone.endswith("one run, which cannot tell.")

@@ -85,7 +85,7 @@ def tables(records: pd.DataFrame, paper: PaperTable) -> list[tuple[str, str]]:
             numbers = dict(zip(METRICS, paper.get(str(condition), {}).get(str(method), (None,) * 3), strict=True))
             cells = [str(condition), str(method)]
             for metric in MEASURED:
-                cells.append("diverged" if runs[metric].isna().any() else spread(runs[metric], 100.0, 1))
+                cells.append("diverged" if runs[metric].isna().any() else spread(runs[metric], 100.0, 2))
                 if metric in METRICS:
                     cells.append(_printed(numbers[metric]))
             rows.append([*cells, f"{runs['seconds'].mean():.1f}"])
@@ -237,6 +237,35 @@ def across(
             )
         if said:
             lines.append(f"{SETS[str(name)]}, {method}, from {first} to {last}: {'; '.join(said)}.")
+    return lines
+
+
+LOWER = dict.fromkeys(MEASURED, -1)
+"""Every metric is lower in the last condition."""
+
+
+def stated(records: pd.DataFrame, first: str, last: str, words: str, signs: Mapping[str, int]) -> list[str]:
+    """Whether what the paper says in words of all its methods holds: the sign of the change from one condition on.
+
+    A claim is shown, or its reverse is, if the mean difference over seeds is more than twice its standard error.
+    """
+    lines = [f"The paper says: {words} From {first} to {last}, seed by seed:"]
+    for (name, method), part in records.groupby(["set", "method"], sort=False):
+        if method not in (FEDAVG.name, PUBLISHED.name):
+            continue
+        said: dict[str, list[str]] = {"the other way round": [], "not shown": [], "shown": []}
+        for metric, sign in signs.items():
+            wide = 100 * part.pivot(index="seed", columns="condition", values=metric)
+            change = (wide[last] - wide[first]).dropna()
+            if len(change) < 2:
+                continue
+            error = change.std(ddof=1) / np.sqrt(len(change))
+            verdict = "not shown" if abs(change.mean()) <= 2 * error else "shown"
+            if verdict == "shown" and sign * change.mean() < 0:
+                verdict = "the other way round"
+            said[verdict].append(f"{MEASURED[metric][:-2]} {change.mean():+.2f} ± {error:.2f}")
+        found = "; ".join(f"{verdict}: {', '.join(ones)}" for verdict, ones in said.items() if ones)
+        lines.append(f"{SETS[str(name)]}, {method}: {found or 'one run, which cannot tell'}.")
     return lines
 
 
