@@ -47,7 +47,7 @@ class Reproduction:
 
 _FACES = ("celeba",)
 _CONSTRAINED = "Constrained FL by proximal AL"
-_STRAGGLER_SETS = ("credit-default", "a9a", "20newsgroups")
+_STRAGGLER_SETS = ("credit-default", "give-me-some-credit", "a9a", "20newsgroups")
 _PRIVACY_SETS = ("adult", "compas", "give-me-some-credit")
 _ENTRIES = (
     Reproduction(
@@ -70,6 +70,7 @@ _ENTRIES = (
         "vfb2.step",
         ("credit-default", "give-me-some-credit", "a9a"),
     ),
+    Reproduction("vfb2-theorems", "VFB², the steps of Theorems 1 to 6", "vfb2.theorems", ("credit-default",), ("a9a",)),
     Reproduction("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2.fig2", ("synthetic",)),
     Reproduction(
         "vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2.fig3", _STRAGGLER_SETS

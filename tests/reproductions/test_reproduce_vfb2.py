@@ -53,6 +53,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
     [
         pytest.param("vfb2-table2", "credit-default", marks=needs_credit),
         pytest.param("vfb2-step", "credit-default", marks=needs_credit),
+        pytest.param("vfb2-theorems", "credit-default", marks=needs_credit),
         ("vfb2-fig2", "synthetic"),
         pytest.param("vfb2-fig3", "credit-default", marks=needs_credit),
         pytest.param("vfb2-fig4", "credit-default", marks=needs_credit),
