@@ -30,7 +30,7 @@ from evenhand.estimators.shared import (
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
 from evenhand.horizontal.summaries import learns_crossings
-from evenhand.jobs.quality import run_cut
+from evenhand.jobs.quality import missed_by_cuts, run_cut
 from evenhand.models.kinds import ModelKind, as_model
 from evenhand.privacy.levels import protection_of
 from evenhand.privacy.mechanism import noise_terms
@@ -287,12 +287,13 @@ class HorizontalClassifier(ScoresAcrossClients):
         learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
         self._noise = self.update_noise, learned
         self.privacy_ = self.privacy_statements()
-        own = None
+        own, scores, frame = None, run.model.predict(pool.features), groups_frame(inputs.sensitive, len(codes))
         if self.cut_ is not None and self.cut_.by is not None:
-            own = self._in_order(np.asarray(self.cut_.of_rows(groups_frame(inputs.sensitive, len(codes)))))
-        decisions = self._decided(self._in_order(run.model.predict(pool.features)), own)
+            own = self._in_order(np.asarray(self.cut_.of_rows(frame)))
+        missed = missed_by_cuts(job, self.cut_, codes, scores, frame)
+        decisions = self._decided(self._in_order(scores), own)
         warn_of_groups(self.cut_)
-        warn_of(shortfalls(run.certificate, job.tol, job.max_rounds, decisions))
+        warn_of([*shortfalls(run.certificate, job.tol, job.max_rounds, decisions), *missed])
         return self
 
     def _check_plain(self) -> None:

@@ -34,7 +34,7 @@ from evenhand.estimators.shared import (
     warn_of_groups,
 )
 from evenhand.estimators.tables import Beside, Tables
-from evenhand.jobs.quality import chosen_cut, cut_by_group, searched_cut
+from evenhand.jobs.quality import chosen_cut, cut_by_group, missed_by_cuts, searched_cut
 from evenhand.protocol.job import Job, MissingParty, RuntimeName
 from evenhand.protocol.solver import Solver
 from evenhand.runtime.inprocess import VirtualClock
@@ -227,7 +227,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         own = None if self.cut_ is None or self.cut_.by is None else np.asarray(self.cut_.of_rows(frame))
         decisions = self._decided(self._turned(scores.seen), None if own is None else self._turned(own))
         warn_of_groups(self.cut_)
-        warn_of(shortfalls(self.certificate_, job.tol, job.max_rounds, decisions))
+        missed = missed_by_cuts(job, self.cut_, numbers, scores.seen, frame)
+        warn_of([*shortfalls(self.certificate_, job.tol, job.max_rounds, decisions), *missed])
         return self
 
     @staticmethod

@@ -211,6 +211,8 @@ def told_cut(result: Mapping[str, Any]) -> Cut:
     return Cut(**{name: given[name] for name in Cut._fields if name in given})
 
 
+CLEARLY: Final = 2.0
+"""Standard errors by which a gap that is no chance exceeds its bound."""
 FEWEST_OF_A_CLASS: Final = 20
 """Fewest unseen rows of each class that probabilities are recalibrated on."""
 
@@ -269,6 +271,41 @@ def run_result(
         "labels": labels._asdict(),
         **({"cut": stated_cut(cut)} if isinstance(labels, Labels) else {}),
     }
+
+
+def cuts_fall_short(job: Job, held: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say if cuts by group clearly miss the constraint that they are to meet.
+
+    Parameters
+    ----------
+    held
+        How well constraints hold on the training rows, as `constraint_gaps` measures it.
+    """
+    if job.closed is None:
+        return []
+    advice = "use more rows, or merge groups"
+    if job.closed.kind == "equalized-odds":
+        advice = (
+            "a cut for each group makes one rate equal, and equalized odds bounds two. Remove threshold_by, so that "
+            "training meets the constraint, or bound equal opportunity"
+        )
+    return [
+        f"with a cut for each group of {job.cut_by!r}, the {one['row']} differs by {abs(one['estimate']):.3f} on the "
+        f"training rows, and {one['asked']:g} was asked: {advice}"
+        for one in held
+        if one["constraint"] == job.closed.kind
+        and one["measure"] != "loss"
+        and abs(one["estimate"]) > one["asked"] + CLEARLY * (one["standard_error"] or 0.0)
+    ]
+
+
+def missed_by_cuts(job: Job, cut: Cut | None, signs: Array, scores: Array, groups: pd.DataFrame | None) -> list[str]:
+    """Say if cuts by group clearly miss their constraint on rows with these labels, scores and groups."""
+    if job.closed is None or cut is None or groups is None:
+        return []
+    table = constraint_gaps(job.closed, signs, scores - cut.of_rows(groups), sensitive_features=groups)
+    held = [{str(name): value for name, value in one.items()} for one in table.reset_index().to_dict("records")]
+    return cuts_fall_short(job, held)
 
 
 def stated_cut(cut: Cut) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folde
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
-from evenhand.jobs.quality import QualityRows, quality, run_cut, run_result, stated_cut
+from evenhand.jobs.quality import QualityRows, cuts_fall_short, quality, run_cut, run_result, stated_cut
 from evenhand.jobs.tables import Labels, NumericTargets, parts_of
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
@@ -218,6 +218,7 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     if counts:
         assert isinstance(labels, Labels)
         result |= measured_quality(job, labels, counts, cut)
+        result["shortfalls"] += cuts_fall_short(trained, result["constraints"].get("train", ()))
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)
     return result

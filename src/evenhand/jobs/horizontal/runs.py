@@ -30,6 +30,7 @@ from evenhand.jobs.horizontal.rows import (
 from evenhand.jobs.quality import (
     QualityRows,
     check_measurable,
+    cuts_fall_short,
     explained,
     measurable,
     not_shown,
@@ -300,6 +301,7 @@ def _result(
             for name, rows in tables.clients.items()
         },
     }
+    result["shortfalls"] += cuts_fall_short(job.to_job(), result.get("constraints", {}).get("train", ()))
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, list(tables.clients), run.transcript, tables.learned)
     return result

@@ -27,6 +27,7 @@ from evenhand.jobs.quality import (
     check_measurable,
     chosen_cut,
     cut_by_group,
+    cuts_fall_short,
     not_shown,
     quality,
     recalibrated,
@@ -324,10 +325,12 @@ def vertical_result(
         cut = searched_cut(job, told.cut, told.unseen_scores)
     cut = cut_by_group(cut, job, rows["train"], scores["train"], told.unseen_scores)
     groups = rows["train"].groups
-    return {
+    result = {
         **run_result(job, told.certificate, told.proofs, labels, scores["train"], transcript, cut, groups),
         **quality(rows, scores, constraints=job.asked, cut=cut),
         **recalibrated(job, rows, scores, told.unseen_scores),
         "statistics": dict(told.statistics),
         "disclosure": disclosure(job, terms.participants),
     }
+    result["shortfalls"] += cuts_fall_short(job, result.get("constraints", {}).get("train", ()))
+    return result
