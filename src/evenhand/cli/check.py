@@ -19,9 +19,10 @@ def check(
 
     Shows how many rows each table has and how many match, the type and number of features of every column, and how
     many training rows each group and label has. Also shows the smallest gap between groups that so many rows can
-    prove for new people: at best (no errors) and at worst (half of the decisions wrong). Then come lines to paste into
-    the job file: bands of sensitive numbers, small groups to merge, types of columns, what to do with duplicate ids and
-    with rows without label or group.
+    prove for new people: at best (no errors) and at worst (half of the decisions wrong). If the bound in the job
+    is smaller, it lists bounds that so many rows can show. Then come lines to paste into the job file: bands of
+    sensitive numbers, small groups to merge, types of columns, what to do with duplicate ids and with rows without
+    label or group.
 
     \b
     Example:
@@ -37,6 +38,8 @@ def check(
     console = Console(markup=False, emoji=False)
     for table in found.shown():
         console.print(table)
+    if told := found.to_show():
+        say(f"{told}\n")
     if lines := found.to_paste():
         say(f"proposed for {job}; a key that is there already is replaced:\n\n{lines}\n")
     if found.problems:

@@ -117,7 +117,7 @@ def doctor(
     Exits with code 7 if a required package is missing or too old, and with 4 if a kit has a problem.
     """
     from evenhand.data.public.fetch import default_cache
-    from evenhand.report.tables import bare_table
+    from evenhand.report.tables import BareTable
 
     console = Console(markup=False, emoji=False)
     if kit is not None:
@@ -131,12 +131,12 @@ def doctor(
         f"this folder {writable}; {free:.1f} GB are free on its disk; data sets are cached in {default_cache()}"
     )
     found = parts()
-    table = bare_table("required packages", "package", "required", "installed")
+    table = BareTable("required packages", "package", "required", "installed")
     for part in found:
         if not part.extra:
             table.add_row(part.name, f"≥ {part.least}", part.found or "missing")
     console.print(table)
-    table = bare_table("extras", "extra", "", "how to install it")
+    table = BareTable("extras", "extra", "", "how to install it")
     for extra in dict.fromkeys(part.extra for part in found if part.extra not in ("", "dev", "test")):
         missing = [part.name for part in found if part.extra == extra and not part.fine]
         state = "installed" if not missing else f"missing: {', '.join(missing)}"

@@ -135,7 +135,7 @@ def status(
       evenhand federation status --kit kits/admin
     """
     from evenhand.jobs.federation.client import connect
-    from evenhand.report.tables import bare_table
+    from evenhand.report.tables import BareTable
 
     with connect(kit, patience) as federation:
         there = federation.parties()
@@ -150,12 +150,12 @@ def status(
         say(json.dumps(content, indent=1))
         return
     console = Console(markup=False, emoji=False)
-    table = bare_table("parties", "party", "", "last heard from")
+    table = BareTable("parties", "party", "", "last heard from")
     for name, one in there.items():
         heard = "" if one.heard is None else f"{datetime.fromtimestamp(one.heard):%Y-%m-%d %H:%M:%S}"
         table.add_row(printable(name), one.words, heard)
     console.print(table)
-    table = bare_table("jobs that wait or run", "run", "name", "state", "round", "seconds a round", "waits for")
+    table = BareTable("jobs that wait or run", "run", "name", "state", "round", "seconds a round", "waits for")
     for job, found in active:
         rounds = found.report.get("round") if found is not None else None
         pace = "" if not rounds or found is None else f"{found.seconds / rounds:.3g}"
@@ -178,14 +178,14 @@ def jobs(
       evenhand federation jobs --kit kits/admin
     """
     from evenhand.jobs.federation.client import connect
-    from evenhand.report.tables import bare_table
+    from evenhand.report.tables import BareTable
 
     with connect(kit, patience) as federation:
         found = federation.jobs()
     if as_json:
         say(json.dumps([one._asdict() for one in found], indent=1))
         return
-    table = bare_table("jobs", "run", "name", "state", "submitted", "took", "parties")
+    table = BareTable("jobs", "run", "name", "state", "submitted", "took", "parties")
     for one in found:
         table.add_row(one.id, printable(one.name), one.status, one.submitted, one.seconds, ", ".join(one.parties))
     Console(markup=False, emoji=False).print(table)

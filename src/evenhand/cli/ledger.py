@@ -25,14 +25,14 @@ def ledger(
     """
     # Imported here: loading takes a second, and --help should not wait for it.
     from evenhand.jobs.ledger import Ledger
-    from evenhand.report.tables import as_text, bare_table
+    from evenhand.report.tables import BareTable, as_text
 
     found = Ledger(place if place.is_dir() else place.absolute().parent)
     if not (entries := found.entries()):
         say(f"{found.path} does not exist: no job has spent anything")
         return
     for data in sorted({one.data for one in entries}):
-        table = bare_table(f"{data}: ε at most {found.spent(data):.4g}", "kind", "what", "ε", "δ", "time")
+        table = BareTable(f"{data}: ε at most {found.spent(data):.4g}", "kind", "what", "ε", "δ", "time")
         for one in entries:
             if one.data == data:
                 numbers = f"{one.epsilon:g}", f"{one.delta:g}" if one.delta else ""

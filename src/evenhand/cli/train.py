@@ -91,7 +91,7 @@ def train(
     for line in remarks(finished.result):
         console.print(printable(line))
     if verdicts(finished.result):
-        console.print(printable(in_short(finished.result, constrained=True)))
+        console.print(f"\n{printable(in_short(finished.result, constrained=True))}\n", highlight=False)
     certificate = finished.result["certificate"]
     if certificate["objective"] is not None:
         console.print(certificate_table(certificate))

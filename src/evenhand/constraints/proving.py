@@ -244,10 +244,16 @@ class Provable(NamedTuple):
     worst: float
 
 
-def smallest_gap(counts: Sequence[int], level: float = LEVEL) -> Provable:
-    """Return the smallest provable gap between groups of these sizes, for all pairs; infinite if one is empty."""
+def smallest_gap(counts: Sequence[int], level: float = LEVEL, comparisons: int | None = None) -> Provable:
+    """Return the smallest provable gap between groups of these sizes, for all pairs; infinite if one is empty.
+
+    Parameters
+    ----------
+    comparisons
+        How many statements hold at once; None counts the pairs.
+    """
     pairs = list(combinations(counts, 2))
-    z = critical_value(level, len(pairs))
+    z = critical_value(level, len(pairs) if comparisons is None else comparisons)
     found = []
     for share in (0.0, 0.5):
         variances = [rate_variance([share * one for one in pair], pair).sum() for pair in pairs]

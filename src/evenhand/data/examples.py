@@ -119,16 +119,17 @@ def lending() -> Tables:
     }
 
 
-def arrears() -> Tables:
+def arrears(rows: int = 7095, seed: int = 14) -> Tables:
     """Make tables of a bank, its card company and a credit bureau, as such tables are: who falls into arrears.
+
+    Other seeds give other customers of the same kind.
 
     One customer in fourteen does. Ids are text with leading zeros. The bank has ages and years of birth, a region of
     twelve people, dates in two formats, decimal commas, notes, and rows without label or age. The card company has a
     row for each card. In one of its columns an eighth of the cells are words. The bureau lacks some customers.
     Customers under thirty have shorter records, whether they pay or not.
     """
-    rng = np.random.default_rng(14)
-    rows = 7095
+    rng = np.random.default_rng(seed)
     ids = np.array([f"{number:07d}" for number in rng.permutation(rows) * 11 + 42])
     age = np.clip(rng.gamma(6.0, 7.5, rows) + 8.0, 18, 92).round()
     strain = rng.normal(0.0, 1.0, rows)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.kinds import as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.party_tables import PartyTable
@@ -33,7 +34,9 @@ from evenhand.jobs.vertical.learners import check_learner
 from evenhand.jobs.vertical.rows import encoded_rows, held_labels, open_party, party_learner
 from evenhand.jobs.vertical.runs import VerticalTables, align_parties, load_vertical_tables
 from evenhand.printing import printable
+from evenhand.protocol.solver import Split
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
+from evenhand.solvers.registry import find, solver_name
 
 T = TypeVar("T")
 
@@ -46,7 +49,12 @@ def check_job_file(job: JobFile, base: Path) -> Checkup:
     # Parts are read again on their own if the whole cannot be: say everything once.
     for one in dict.fromkeys((str(warning.message), warning.category) for warning in caught):
         warnings.warn(*one, stacklevel=2)
-    return replace(found, proposed=_proposed(job, base))
+    found = replace(found, proposed=_proposed(job, base))
+    split: Split = "horizontal" if isinstance(job, HorizontalJobFile) else "vertical"
+    trained = job.to_job()
+    if not find(split, solver_name(trained)).takes_confidence:
+        return found
+    return replace(found, constraints=as_list(trained.constraints))
 
 
 def _checked(job: JobFile, base: Path) -> Checkup:

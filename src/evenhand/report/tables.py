@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -41,7 +41,7 @@ def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title:
 
     Below the values stand their standard errors and the 95 % upper confidence bounds of gaps for new people.
     """
-    table = bare_table(title)
+    table = BareTable(title)
     table.add_column("", no_wrap=True)
     shown = [name for target in dict.fromkeys(map(target_of, results.values())) for name in QUALITY[target]]
     columns = list(dict.fromkeys(shown))
@@ -75,7 +75,7 @@ def _cell(value: float | None, digits: int = 4) -> str:
 
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     """Return every metric of a run with its standard error, 95 % interval and, for a gap, its upper bound."""
-    table = bare_table(f"quality on {rows} rows")
+    table = BareTable(f"quality on {rows} rows")
     for column in ("metric", "value", "± s.e.", "95 % interval", "≤ 95 %"):
         table.add_column(column, no_wrap=True)
     errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
@@ -90,11 +90,9 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     return _explained(table, {name: known[name] for name in result["quality"][rows] if name in known})
 
 
-def _explained(table: Table, meanings: Mapping[str, str]) -> Table:
+def _explained(table: BareTable, meanings: Mapping[str, str]) -> Table:
     """Put what names mean below a table, where a line has room for it."""
-    lines = [f"{name}: {words}" for name, words in meanings.items()]
-    table.caption = Text("\n".join([*lines, ""]), style="dim not italic")
-    table.caption_justify = "left"
+    table.notes = [f"{name}: {words}" for name, words in meanings.items()]
     return table
 
 
@@ -103,7 +101,7 @@ def class_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
     found = result.get("classes", {}).get(rows)
     if found is None:
         return []
-    each = bare_table(f"each class against the others on {rows} rows: value and half of its 95 % interval")
+    each = BareTable(f"each class against the others on {rows} rows: value and half of its 95 % interval")
     each.add_column("class", overflow="fold")
     each.add_column("rows", justify="right", no_wrap=True)
     for name in SHORT.values():
@@ -114,7 +112,7 @@ def class_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
     _explained(each, {SHORT[name]: words for name, words in CLASSES.items() if name in SHORT})
     if len(found["metrics"]) > MOST_PREDICTED:
         return [each]
-    matrix = bare_table(f"{rows} rows by true class and predicted class")
+    matrix = BareTable(f"{rows} rows by true class and predicted class")
     matrix.add_column("true class", overflow="fold")
     for one in found["metrics"]:
         matrix.add_column(as_text(f"predicted {one['label']}"), justify="right", overflow="fold")
@@ -133,7 +131,7 @@ def performance_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
     at = f", decided at score {result['cut']['score']:.3f}" if "cut" in result else ""
     if result.get("cut", {}).get("by") is not None:
         at = f", decided at a cut for each group of {result['cut']['by']}"
-    whole = bare_table(f"ranking and decisions on {rows} rows{at}")
+    whole = BareTable(f"ranking and decisions on {rows} rows{at}")
     for column in ("metric", "value", "95 % interval"):
         whole.add_column(column, no_wrap=True)
     for name, (value, low, high) in found[0]["metrics"].items():
@@ -142,7 +140,7 @@ def performance_tables(result: Mapping[str, Any], rows: str) -> list[Table]:
     _explained(whole, {name: PERFORMANCE[name] for name in found[0]["metrics"]})
     if len(found) == 1:
         return [whole]
-    groups = bare_table("the same by group: value and half the width of its 95 % interval")
+    groups = BareTable("the same by group: value and half the width of its 95 % interval")
     groups.add_column("group", overflow="fold")
     groups.add_column("rows", justify="right", no_wrap=True)
     for name in SHORT.values():
@@ -179,7 +177,7 @@ def constraints_table(result: Mapping[str, Any]) -> Table | None:
     found = [(part, one) for part, held in result.get("constraints", {}).items() for one in held]
     if not found:
         return None
-    table = bare_table("constraints")
+    table = BareTable("constraints")
     for name in ("rows", "asked", "value", "± s.e.", "≤ 95 %"):
         table.add_column(name, no_wrap=True)
     # The longest column comes last, where it can wrap.
@@ -194,7 +192,7 @@ def proofs_table(result: Mapping[str, Any]) -> Table | None:
     """Return what the training rows prove for new people; None if no constraint asks for confidence."""
     if not (found := result.get("proofs")):
         return None
-    table = bare_table("proven for new people, from the training rows")
+    table = BareTable("proven for new people, from the training rows")
     for name in ("asked", "proven", ""):
         table.add_column(name, no_wrap=True)
     table.add_column("constraint that needs it", overflow="fold")
@@ -204,8 +202,20 @@ def proofs_table(result: Mapping[str, Any]) -> Table | None:
     return table
 
 
-def bare_table(title: str | None, *columns: str, show_header: bool = True) -> Table:
-    return Table(*columns, title=title, title_justify="left", show_header=show_header, box=SIMPLE_HEAD, pad_edge=False)
+class BareTable(Table):
+    """A table with a heading and notes, which are as wide as the terminal and not as the table."""
+
+    def __init__(self, heading: str | None, *columns: str, show_header: bool = True) -> None:
+        super().__init__(*columns, show_header=show_header, box=SIMPLE_HEAD, pad_edge=False)
+        self.heading = heading
+        self.notes: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading is not None:
+            yield Text(printable(self.heading), style="italic")
+        yield from super().__rich_console__(console, options)
+        if self.notes:
+            yield Text("\n".join([*map(printable, self.notes), ""]), style="dim")
 
 
 def as_text(name: str) -> Text:
@@ -218,7 +228,7 @@ DISTANCES = {"bound": "distance from optimum, at most", "estimate": "distance fr
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
     """Return the certificate as a table, without what was not measured."""
-    table = bare_table("certificate", show_header=False)
+    table = BareTable("certificate", show_header=False)
     for name, value in certificate.items():
         if value is not None:
             shown = f"{value:.3e}" if isinstance(value, float) else str(value)
@@ -227,7 +237,7 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
 
 
 def links_table(transcript: Transcript) -> Table:
-    table = bare_table("communication", "from", "to", "messages", "bytes")
+    table = BareTable("communication", "from", "to", "messages", "bytes")
     for sender, receiver, messages, nbytes in transcript.by_link().reset_index().itertuples(index=False, name=None):
         table.add_row(as_text(sender), as_text(receiver), str(messages), decimal(int(nbytes)))
     return table
