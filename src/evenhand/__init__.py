@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         MeanPredictionParity,
         NeymanPearson,
     )
+    from evenhand.constraints.thresholds import Threshold
     from evenhand.errors import EvenhandError
     from evenhand.estimators import (
         HorizontalClassifier,
@@ -46,6 +47,7 @@ __all__ = [
     "OneVsRestClassifier",
     "Selection",
     "SplitTableClassifier",
+    "Threshold",
     "VerticalClassifier",
     "VerticalRegressor",
     "VirtualClock",
@@ -70,6 +72,7 @@ _HOMES = {
         "MeanPredictionParity",
         "NeymanPearson",
     ),
+    "constraints.thresholds": ("Threshold",),
     "errors": ("EvenhandError",),
     "estimators": (
         "HorizontalClassifier",

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.ensemble import RandomForestRegressor
 
-from evenhand import EqualizedOdds, HorizontalClassifier, VerticalClassifier, VerticalRegressor
+from evenhand import EqualizedOdds, HorizontalClassifier, Threshold, VerticalClassifier, VerticalRegressor
 from evenhand.solvers import HORIZONTAL, VERTICAL
 
 ROWS = 211
@@ -91,6 +92,14 @@ def test_no_row_in_saved_vertical_estimators(solver: str) -> None:
         settings["model"] = "trees"
     model = VerticalClassifier(**settings, max_rounds=2, random_state=0, runtime="messages").fit(PARTS, Y)
     check(model, PARTS)
+
+
+def test_no_row_in_a_saved_estimator_of_own_models_or_with_a_rule_for_the_cut() -> None:
+    models = [RandomForestRegressor(5, max_depth=3, random_state=0), "linear"]
+    check(VerticalClassifier(models=models, max_rounds=2, random_state=0).fit(PARTS, Y), PARTS)
+    check(VerticalClassifier(threshold=Threshold("recall", target=0.6), max_rounds=2).fit(PARTS, Y), PARTS)
+    three = np.digitize(X[:, 0] + X[:, 3], [-1.0, 1.0])
+    check(VerticalClassifier(max_rounds=2).fit(PARTS, three), PARTS)
 
 
 def test_no_row_in_a_saved_constrained_estimator_or_regressor() -> None:

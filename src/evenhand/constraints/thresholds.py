@@ -19,6 +19,7 @@ from evenhand.errors import InputError, ProtocolError
 from evenhand.printing import is_number, quoted
 
 RuleName = Literal["accuracy", "cost", "rate", "recall", "precision"]
+_EXAMPLES: Final = {"missed": 10, "false_alarm": 1, "capacity": 0.05, "target": 0.6}
 BEYOND: Final = 1e6
 """A cut beyond all scores, at which nobody is selected; its negative selects everybody."""
 RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
@@ -68,7 +69,8 @@ class Threshold:
             if name not in wanted:
                 continue
             if value is None:
-                raise InputError(f"threshold {self.rule!r} needs {name}; give a number")
+                example = ", ".join(f"{one}={_EXAMPLES[one]:g}" for one in wanted)
+                raise InputError(f"threshold {self.rule!r} needs {name}, such as Threshold({self.rule!r}, {example})")
             if not (is_number(value) and value > 0):
                 raise InputError(f"{name} is {quoted(value)}; it must be a positive number")
             if name in ("capacity", "target") and value > 1:

@@ -112,7 +112,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         Show progress.
     threshold
         Where `predict` decides: a probability of the positive label, or the rule that chooses the cut, a
-        :class:`~evenhand.metrics.Threshold`; see :class:`~evenhand.VerticalClassifier`. The server chooses the cut from
+        :class:`~evenhand.Threshold`; see :class:`~evenhand.VerticalClassifier`. The server chooses the cut from
         summed counts of the clients' scores in bins, by models that have not seen the row; averaging solvers count
         scores of training rows. Constraints bound rates at the cut.
     threshold_by

@@ -113,7 +113,7 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         Show progress.
     threshold
         Where `predict` decides: a probability of the positive label (as scikit-learn's FixedThresholdClassifier), or
-        the rule that chooses the cut after training, a :class:`~evenhand.metrics.Threshold`:
+        the rule that chooses the cut after training, a :class:`~evenhand.Threshold`:
         ``Threshold("cost", missed=10, false_alarm=1)``, ``Threshold("rate", capacity=0.05)``,
         ``Threshold("recall", target=0.6)``. A rule chooses the cut on cross-fitted scores, from three more models that
         each leave out a third of the rows (trees need none). Constraints bound rates at the cut. With a rule it is
