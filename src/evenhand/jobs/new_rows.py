@@ -74,9 +74,17 @@ def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.Dat
 def measured(
     scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any], cut: Cut = WITHOUT_RULE
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the quality of scores on the rows with a label, and remarks about it."""
+    """Return the quality of scores on the rows with a label, and remarks about it.
+
+    Of a run's own rows only those count that were held out: on training rows a model looks better than it is.
+    """
     if beside is None:
         return None, []
+    remarks = []
+    if "held_out" in scored:
+        apart = scored["held_out"].to_numpy(dtype=bool)
+        told = f"measured on the {int(apart.sum()):,} held-out rows only: training rows look better than new ones"
+        scored, remarks = scored[apart], [told]
     known = beside[beside.notna().all(axis=1)]
     names = labels_of(labels)
     said = names.classes if isinstance(names, Classes) else names
@@ -99,7 +107,10 @@ def measured(
     except DataError as error:
         return None, [f"the tables have labels, but nothing is measured: {error}"]
     what = "a label" if groups.shape[1] == 0 else "a label and all groups"
-    return found, [] if len(there) == len(scores) else [f"{len(there):,} of {len(scores):,} rows scored have {what}"]
+    if len(there) < len(scores):
+        of = "held-out rows" if remarks else "rows scored"
+        remarks.append(f"{len(there):,} of {len(scores):,} {of} have {what}")
+    return found, remarks
 
 
 def _scores_of(scored: pd.DataFrame, names: Labels | Classes | NumericTargets) -> pd.Series | pd.DataFrame:
