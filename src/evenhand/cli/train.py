@@ -25,6 +25,11 @@ def train(
         Path, typer.Argument(help="Job file (TOML): parties or clients, their tables, the constraint, the solver.")
     ],
     out: Annotated[Path | None, typer.Option(help="Run folder to create; default runs/<job>-<date>-<time>.")] = None,
+    extend: Annotated[
+        Path | None,
+        typer.Option(help="Finished run to start from, if parties have joined or left since (key extends)."),
+    ] = None,
+    without: Annotated[list[str] | None, typer.Option(help="Party to train without; may be repeated.")] = None,
     resume: Annotated[bool, typer.Option(help="Resume the interrupted run in --out.")] = False,
     checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Minimum time between two checkpoints.")] = 10.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder.")] = False,
@@ -36,6 +41,8 @@ def train(
       evenhand train job.toml
       evenhand train job.toml --out runs/monday
       evenhand train job.toml --out runs/monday --resume
+      evenhand train with-phone.toml --extend runs/monday
+      evenhand train job.toml --extend runs/monday --without shop
 
     Exits with code 9 if the solver did not converge or the model gives every row the same label. The run is kept, and
     the last line (on stderr) says which.
@@ -59,7 +66,7 @@ def train(
     if resume and out is not None and not out.exists():
         remark(f"there is no run in {out} yet: a new one starts")
     console = Console(quiet=quiet, markup=False, emoji=False)
-    content = read_job(job)
+    content = _changed(read_job(job), extend, without or [])
     for line in default_bounds(content):
         console.print(line)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -102,6 +109,19 @@ def train(
         console.print(printable(f"privacy of {clients}: {statement}"))
     say(str(folder))
     _end_short(finished.result)
+
+
+def _changed(job: JobFile, extend: Path | None, without: list[str]) -> JobFile:
+    """Return the job without some parties, and starting from an earlier run, if that is asked."""
+    from evenhand.jobs.vertical.extending import extending, without_parties
+    from evenhand.jobs.vertical.file import VerticalJobFile
+
+    if not (without or extend):
+        return job
+    if not isinstance(job, VerticalJobFile):
+        raise InputError("--extend and --without are for vertical jobs")
+    job = without_parties(job, without) if without else job
+    return job if extend is None else extending(job, extend)
 
 
 def _end_short(result: dict[str, Any]) -> None:

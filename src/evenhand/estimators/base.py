@@ -152,11 +152,11 @@ class VerticalEstimator(NestedParameters):
         rows = self._rows(job, tables, holder, beside, ids, read)
 
         def multipliers() -> Array | None:
-            """Return the end of the last fit to start from, if it was on the same columns."""
+            """Return the end of the last fit to start from, if parties in both have the same columns."""
             if (last := self._start(job, rows)) is None:
                 return None
             for name, own in rows.items():
-                own.weights = last.weights[name]
+                own.weights = last.weights.get(name)
             return last.multipliers
 
         alignment = Alignment(list(rows), holder, ids)
@@ -244,11 +244,11 @@ class VerticalEstimator(NestedParameters):
             return None
         if (parts := self._linear_parts()) is None or job.model != "linear":
             return None
-        last = {name: slopes.shape for name, slopes in parts.items()}
-        count = max(1, len(job.classes))
-        return (
-            self.run_.as_start() if last == {one: (count, own.matrix.shape[1]) for one, own in rows.items()} else None
-        )
+        count, both = max(1, len(job.classes)), parts.keys() & rows.keys()
+        # Parties may have joined or left since; the intercept is at the label holder.
+        same = all(parts[name].shape == (count, rows[name].matrix.shape[1]) for name in both)
+        held = self._holder in both and isinstance(rows[self._holder], HolderRows)
+        return self.run_.as_start() if same and held else None
 
     def _job(self, classes: tuple[Label, ...] = ()) -> Job:
         solver, options = named_solver("vertical", self.solver)

@@ -23,7 +23,8 @@ from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.exporting import require_distinct_columns
 from evenhand.jobs.horizontal.rows import encoded
-from evenhand.jobs.new_rows import party_encoder, party_model, read_model
+from evenhand.jobs.new_rows import read_model
+from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.quality import single_cut, told_cut
 from evenhand.jobs.tables import NumericTargets
 from evenhand.models.base import Scorer

@@ -108,7 +108,8 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         parties in one compiled loop (VFB²), or in real threads (VFB², FairVFL); or a
         :class:`~evenhand.VirtualClock` with speeds of machines and links.
     warm_start
-        Start from the end of the last `fit`, if it had the same features: for a neighbouring ε or alpha.
+        Start from the end of the last `fit`, if it had the same features: for a neighbouring ε or alpha, or with
+        parties that have joined or left since.
     verbose
         Show progress.
     threshold

@@ -18,12 +18,12 @@ from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
 from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
 from evenhand.data.tables.reference import Reference
-from evenhand.data.tables.unencoded import encoder_from_state
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
 from evenhand.jobs.horizontal.rows import table_source as client_source
+from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.quality import QualityRows, quality, scored, told_cut
 from evenhand.jobs.schema import GroupedSection
 from evenhand.jobs.tables import (
@@ -37,10 +37,8 @@ from evenhand.jobs.tables import (
     not_used,
 )
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
-from evenhand.jobs.vertical.learners import kept_learner
 from evenhand.jobs.vertical.runs import align_parties
-from evenhand.models.base import Scorer
-from evenhand.models.saved import from_state, joint_scores, needs_learner, state_is_of_trees
+from evenhand.models.saved import joint_scores
 from evenhand.protocol.align import held_places
 from evenhand.protocol.job import MissingParty
 from evenhand.protocol.state import State
@@ -287,42 +285,12 @@ def _is_sparse(source: TableSource) -> bool:
     return source.table is not None and is_libsvm(source.table)
 
 
-def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
-    """Return a party's encoder from a finished run."""
-    state = folder.read_party(name, "encoder")
-    try:
-        return encoder_from_state(state)
-    except DataError as error:
-        raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
-
-
 def _reference(folder: RunFolder, state: Mapping[str, Any], owner: str) -> Reference:
     """Read what an owner keeps of its training columns."""
     try:
         return Reference.from_state(state)
     except DataError as error:
         raise RunError(f"{folder.path}: the reference of {owner} cannot be used: {error}") from error
-
-
-def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
-    """Return a party's model from a finished run; refuse a model that does not fit the party's encoder."""
-    state = folder.read_party(name, "weights")
-    try:
-        texts = _texts(folder, name, state) if state_is_of_trees(state) else ("", "")
-        model = from_state(state, *texts, kept_learner(folder, name) if needs_learner(state) else None)
-    except RunError as error:
-        raise RunError(f"{folder.path}: party {name!r}: {error}") from error
-    if state["columns"] != encoder.width_out:
-        raise RunError(
-            f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "
-            f"{encoder.width_out}; the folder was changed"
-        )
-    return model
-
-
-def _texts(folder: RunFolder, name: str, state: State) -> tuple[str, str]:
-    """Return the texts of a party's trees, and of its splits in trees across parties if it has any."""
-    return folder.read_trees(name, "trees"), folder.read_trees(name, "splits") if state.get("splits") else ""
 
 
 def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> PartyTable:

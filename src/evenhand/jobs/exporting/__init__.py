@@ -15,7 +15,7 @@ from evenhand.errors import DataError, InputError, RunError
 from evenhand.jobs.exporting.columns import features
 from evenhand.jobs.exporting.forest import forest
 from evenhand.jobs.exporting.graph import Graph
-from evenhand.jobs.new_rows import party_encoder, party_model
+from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.quality import single_cut
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.mlp import MLPModel

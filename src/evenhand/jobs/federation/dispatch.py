@@ -51,7 +51,7 @@ def server_part(
     if isinstance(job, ClientsJob):
         return clients_server_program(job, transcript, checkpoints, identity, run)
     env = find()
-    return server_program(job, env.own, env.base, transcript, checkpoints, identity, run, keep)
+    return server_program(job, env.own, env.base, transcript, checkpoints, identity, run, keep, env.runs)
 
 
 def party_part(
@@ -75,4 +75,4 @@ def party_part(
         return client_program(job, env.own, env.base, on_terms, checkpoints, secret, run)
     if env.own.party.role == "dealer":
         return dealer_program(job, env.own, env.base, on_terms, checkpoints, run)
-    return party_program(job, env.own, env.base, on_terms, checkpoints, run)
+    return party_program(job, env.own, env.base, on_terms, checkpoints, run, env.runs)

@@ -16,7 +16,14 @@ from evenhand.jobs.label_keys import Plain, check_listed
 from evenhand.jobs.ledger import Limits
 from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
 from evenhand.jobs.schema import CardSection, check_names, located
-from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_hidden, check_party, check_training
+from evenhand.jobs.vertical.file import (
+    PartySection,
+    VerticalJobSection,
+    check_extends,
+    check_hidden,
+    check_party,
+    check_training,
+)
 from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
@@ -299,6 +306,9 @@ def _check_job(job: FederationJob) -> None:
     trained = job.to_job()
     check_training(trained)
     check_hidden(job.job, trained, job.parts)
+    check_extends(job.job, trained)
+    if job.job.extends is not None:
+        run_place(Path(), job.job.extends)
     if trained.missing_party == "absent" and job.job.protection in ("dealer", "encrypted"):
         raise JobError(
             f'missing_party = "absent" with protection = "{job.job.protection}": nobody knows what a party adds where '

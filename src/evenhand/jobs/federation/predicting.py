@@ -21,8 +21,9 @@ from evenhand.errors import RunError
 from evenhand.jobs.federation.checkpointing import new_attempt
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, parse_federation_job
 from evenhand.jobs.federation.sites import draft_terms, joint_scores, record_sum, scoring_party, scoring_server
-from evenhand.jobs.new_rows import check_away, party_encoder, party_model, resting_on
+from evenhand.jobs.new_rows import check_away, resting_on
 from evenhand.jobs.parsing import Strict
+from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
 from evenhand.models.saved import from_state

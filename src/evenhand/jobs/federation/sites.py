@@ -22,9 +22,10 @@ from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, new_attempt, training_runner
-from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder
+from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, run_place
 from evenhand.jobs.ledger import Ledger, data_name
 from evenhand.jobs.tables import parts_of
+from evenhand.jobs.vertical.extending import earlier_multipliers, earlier_part
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
 from evenhand.models.across import Routes
@@ -39,7 +40,7 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.folder import RunFolder, is_run
 from evenhand.runtime.site import Program
 from evenhand.solvers.registry import check_takes_weights
 from evenhand.solvers.roles import agrees_on_keys, choices_of_cut, vertical_terms
@@ -94,6 +95,7 @@ def party_program(
     on_terms: Callable[[Terms], None] | None = None,
     checkpoints: CheckpointManager | None = None,
     run: str = "",
+    runs: Path | None = None,
 ) -> Program[PartyEnd]:
     """Run a party's steps, then score the rows.
 
@@ -107,6 +109,8 @@ def party_program(
         Takes checkpoints of the training.
     run
         Name of the run, where `checkpoints` does not know it.
+    runs
+        Folder of this site's runs, where it finds the run that the job extends.
     """
     name = own.party.name
     if job.parts.get(name) != own.party.role:
@@ -128,6 +132,8 @@ def party_program(
             'such lists (most_ids). Use ids = "private", or remove most_ids'
         )
     rows = table_rows(job, own, base)
+    if (extended := _extended(job, runs)) is not None:
+        rows.earlier = earlier_part(extended, name)
 
     def accepted(terms: Terms) -> None:
         assert isinstance(terms, VerticalTerms)
@@ -152,6 +158,16 @@ def party_program(
         yield AbsenceParty(name, _absence_scores(model, rows.encoder), outputs(terms))
     require_unchanged({rows.owner: rows.seen})
     return PartyEnd(name, terms, rows.encoder, model, rows.reference, rows.index)
+
+
+def _extended(job: FederationJob, runs: Path | None, *, at_server: bool = False) -> RunFolder | None:
+    """Return this site's folder of the run that the job extends; None if there is none, or this site was not in it."""
+    if job.job.extends is None:
+        return None
+    if runs is None:
+        raise JobError("extends needs the folders of earlier runs, which this runtime does not keep")
+    path = run_place(runs, job.job.extends, at_server=at_server)
+    return RunFolder.open(path) if is_run(path) else None
 
 
 def _absence_scores(model: Scorer, encoder: PartyEncoder) -> Array | None:
@@ -180,6 +196,7 @@ def server_program(
     identity: Path | None = None,
     run: str = "",
     keep: KeepShares = forget_shares,
+    runs: Path | None = None,
 ) -> Program[dict[str, Any]]:
     """Run the server's steps, then score the rows; return the content of `result.json`.
 
@@ -193,13 +210,23 @@ def server_program(
         Folder of the server's own identity; None is that of its start-up kit.
     keep
         Called with the server's shares of the parties' weights after training, to keep them for `predict --remote`.
+    runs
+        Folder of the server's runs, where it finds the run that the job extends.
     """
     if holder.party.name != job.holder or holder.party.label is None:
         raise JobError(f"the server needs the party file of {job.holder}, which holds the label in this job")
     _check_weight(job, holder)
     _require_secret(job, holder)
     rows = ServerRows(table_rows(job, holder, base))
-    steps = server_steps(draft_terms(job), rows, alignment_of(job))
+    extended = _extended(job, runs, at_server=True)
+    if job.job.extends is not None and extended is None:
+        raise JobError(f"the server has no run {job.job.extends!r}, so no job can extend it")
+    steps = server_steps(
+        draft_terms(job),
+        rows,
+        alignment_of(job),
+        start=lambda: None if extended is None else earlier_multipliers(extended),
+    )
     folder = identity_folder(identity, base)
     attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
     terms, server, key, session, unseen = yield from alone(steps, training_runner(checkpoints), attempt)

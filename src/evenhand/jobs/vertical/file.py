@@ -104,6 +104,13 @@ class VerticalJobSection(TrainingSection):
         "absent",
         "refuse",
     )
+    extends: str | None = key(
+        "Earlier run to start from, with parties that have joined or left since: a run folder, or between "
+        "organisations the name of a run. Parties of that run keep their encoders and start from their weights; linear "
+        "models only.",
+        "runs/monday",
+        None,
+    )
     weights: Weights = key(
         "Where weights are trained in shares (`dealer`, `encrypted`): `shared` keeps them so, and nobody knows them. "
         "`party` gives each party its own, which tell it what any model tells of its labels.",
@@ -246,6 +253,7 @@ def _check(job: VerticalJobFile) -> None:
         lambda: _check_parties(job),
         lambda: _check_cut(job),
         lambda: check_training(job.to_job(), any(party.weight is not None for party in job.party)),
+        lambda: check_extends(job.job, job.to_job()),
         lambda: check_hidden(job.job, job.to_job(), {party.name: party.role for party in job.party}),
         lambda: check_clock(job.clock, "party", [party.name for party in job.party]),
         *(partial(check_party, party, f"party.{number}") for number, party in enumerate(job.party)),
@@ -289,6 +297,14 @@ def check_party(party: PartySection, where: str) -> None:
         check_columns(party)
         check_grouped(party, party.sensitive)
         table_source(party, Path())
+
+
+def check_extends(section: VerticalJobSection, job: Job) -> None:
+    """Refuse to start models other than linear ones from an earlier run."""
+    if section.extends is not None and job.model != "linear":
+        raise JobError(
+            f"key job.extends starts from the weights of an earlier run, for linear models; the model is {job.model!r}"
+        )
 
 
 def check_hidden(section: VerticalJobSection, job: Job, parts: Mapping[str, Part]) -> None:

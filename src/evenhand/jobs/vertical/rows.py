@@ -48,6 +48,7 @@ from evenhand.jobs.tables import (
     tell,
     weight_column,
 )
+from evenhand.jobs.vertical.extending import EarlierPart
 from evenhand.jobs.vertical.file import (
     PartySection,
     VerticalJobSection,
@@ -78,6 +79,8 @@ class TableRows:
         Whether ids of a CSV file are text.
     limits
         The most ε that the party's policy lets its labels spend.
+    earlier
+        The party's part of the run that the job extends, if it was in it.
 
     Attributes
     ----------
@@ -116,9 +119,11 @@ class TableRows:
         *,
         text_ids: bool = False,
         limits: Limits | None = None,
+        earlier: EarlierPart | None = None,
     ) -> None:
         self.party, self._section, self._base, self._trained = party, section, base, trained
         self._text_ids, self._limits = text_ids, limits or Limits()
+        self.earlier = earlier
         self.owner = f"party {party.name!r}"
         self.table: PartyTable | None = None
         self.size = 0
@@ -214,9 +219,15 @@ class TableRows:
     def columns(self) -> EncodedColumns:
         with naming(self.owner):
             own, training = self.open(), ~self.test[self.there]
-            encoder, matrix = encoded_rows(own, training, self._section, self.party, self._trained, self.learner)
-            if (~self.there & ~self.test).any():
-                encoder, matrix = encoder.marking_absence(), with_mark(matrix)
+            lacks = bool((~self.there & ~self.test).any())
+            if self.earlier is not None:
+                self.earlier = self.earlier.marking_absence() if lacks else self.earlier
+                encoder = self.earlier.encoder
+                matrix = own.transform(encoder)
+            else:
+                encoder, matrix = encoded_rows(own, training, self._section, self.party, self._trained, self.learner)
+                if lacks:
+                    encoder, matrix = encoder.marking_absence(), with_mark(matrix)
             self.encoder, self.matrix = encoder, encoder.spread(matrix, self.there)
         tell(self.owner, self.encoder.remarks)
         if self.party.sensitive:
@@ -230,6 +241,7 @@ class TableRows:
         return EncodedColumns(
             _training_rows(self.matrix, self.test),
             self.encoder.categorical,
+            weights=None if self.earlier is None else self.earlier.weights,
             signs=signs,
             marks_absence=self.encoder.marks_absence,
             learner=self.learner,

@@ -35,6 +35,7 @@ from evenhand.jobs.quality import (
     searched_cut,
 )
 from evenhand.jobs.tables import absent_rows, not_used, parts_of
+from evenhand.jobs.vertical.extending import check_extended, earlier_multipliers, earlier_part
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.models.base import Scorer
@@ -175,7 +176,15 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
         Records the messages; None creates a new one.
     """
     trained, holder = job.to_job(), job.label_party.name
-    rows = {party.name: _RowsHere(party, job.job, base, trained) for party in job.party}
+    extended = None if job.job.extends is None else RunFolder.open(base / Path(job.job.extends).expanduser())
+    if extended is not None:
+        check_extended(extended, [party.name for party in job.party])
+    rows = {
+        party.name: _RowsHere(
+            party, job.job, base, trained, earlier=None if extended is None else earlier_part(extended, party.name)
+        )
+        for party in job.party
+    }
     for one in rows.values():
         one.everybody = rows
         one.look()
@@ -186,7 +195,8 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
         one.table = opened[name]
     del opened
     alignment = Alignment(list(rows), holder, job.job.ids, job.job.least_common)
-    tables = VerticalTables(rows, Together(steps_together(draft, rows, alignment), transcript), holder, alignment.left)
+    steps = steps_together(draft, rows, alignment, lambda: None if extended is None else earlier_multipliers(extended))
+    tables = VerticalTables(rows, Together(steps, transcript), holder, alignment.left)
     tables.together.to_training()
     return tables
 

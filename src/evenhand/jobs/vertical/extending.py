@@ -1,0 +1,86 @@
+"""Start a job from an earlier run: a party joins, or leaves, and the others go on from their weights (`extends`).
+
+Each participant reads only its own part of that run's folder. Encoders stay as they are, so that weights fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import JobError
+from evenhand.jobs.party_parts import party_encoder, party_model
+from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
+from evenhand.models.linear import LinearModel
+from evenhand.runtime.folder import RunFolder
+
+_SIDES: Final = ("upper multiplier", "lower multiplier")
+
+
+class EarlierPart(NamedTuple):
+    """A party's encoder and weights in an earlier run."""
+
+    encoder: PartyEncoder
+    weights: Array
+
+    def marking_absence(self) -> EarlierPart:
+        """Return the part with a weight of zero for rows that the party lacks, if it had all rows in that run."""
+        if self.encoder.marks_absence:
+            return self
+        outputs = len(self.weights) // self.encoder.width_out
+        table = self.weights.reshape(outputs, -1)
+        weights = np.concatenate([table, np.zeros((outputs, 1))], axis=1).ravel()
+        return EarlierPart(self.encoder.marking_absence(), weights)
+
+
+def earlier_part(folder: RunFolder, name: str) -> EarlierPart | None:
+    """Return a party's part of an earlier run; None if it was not in it."""
+    if f"parties/{name}/encoder.json" not in folder.files:
+        return None
+    encoder = party_encoder(folder, name)
+    model = party_model(folder, name, encoder)
+    if not isinstance(model, LinearModel):
+        raise JobError(
+            f"{folder.path}: {name} does not have the weights of a linear model there, so none can start from it"
+        )
+    return EarlierPart(encoder, model.weights)
+
+
+def check_extended(folder: RunFolder, names: Sequence[str]) -> None:
+    """Refuse a run that has not finished, or that shares no party with the job."""
+    if not folder.finished:
+        raise JobError(f"{folder.path}: this run has not finished, so no job can extend it; resume it first")
+    if all(f"parties/{name}/encoder.json" not in folder.files for name in names):
+        raise JobError(f"{folder.path}: none of the job's parties ({', '.join(names)}) is in this run")
+
+
+def earlier_multipliers(folder: RunFolder) -> Array:
+    """Return the multipliers (2, R) at the end of an earlier run, in the order of its inequalities."""
+    rows: list[dict[str, Any]] = folder.read_lines("metrics.jsonl")
+    last = rows[-1] if rows else {}
+    return np.array([[float(value) for name, value in last.items() if name.startswith(f"{side}[")] for side in _SIDES])
+
+
+def without_parties(job: VerticalJobFile, names: Sequence[str]) -> VerticalJobFile:
+    """Return the job without some parties; the label holder must stay."""
+    known = [party.name for party in job.party]
+    for name in names:
+        if name not in known:
+            raise JobError(f"no party is called {name!r}; the job's parties are {', '.join(known)}")
+        if name == job.label_party.name:
+            raise JobError(f"{name} holds the label, so there is no job without it")
+    content = job.model_dump(exclude_unset=True)
+    content["party"] = [party for party in content["party"] if party["name"] not in names]
+    return parse_vertical(content, f"the job without {', '.join(names)}")
+
+
+def extending(job: VerticalJobFile, run: Path) -> VerticalJobFile:
+    """Return the job with a run to start from."""
+    content = job.model_dump(exclude_unset=True)
+    content.setdefault("job", {})["extends"] = str(run.absolute())
+    return parse_vertical(content, f"the job that extends {run}")
