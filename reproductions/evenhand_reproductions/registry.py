@@ -97,6 +97,7 @@ _ENTRIES = (
             ("participation", "supplement Table 1: share of clients a round", FAIRFEDAVGALM_SETS, _FACES),
             ("fig1", "Figure 1: what the models look at", ("framed-digits",), ("biased-digits", *_FACES)),
             ("settings", "how steps and rounds were chosen", FAIRFEDAVGALM_SETS, ()),
+            ("theorem", "the steps of Theorem 4.2", ("adult",), ("biased-digits", *_FACES)),
         )
     ),
     Reproduction(
