@@ -154,7 +154,10 @@ def test_ranks_and_a_method_that_fails() -> None:
     assert ranks(frame)["accuracy"].to_dict() == {"a": 1.0, "b": 2.0, "c": 3.0}
     assert ranks(frame)["gap"].to_dict() == {"a": 3.0, "b": 1.0, "c": 2.0}
     assert "1.00" in stability(frame)
-    assert "| d | 0 | DivergenceError" in page(rows)
+    text = page(rows)
+    assert "| d | 0 | DivergenceError" in text
+    # Gaps of 0.1 and more are beyond ε = 0.05.
+    assert "| b | 2.0 | 1.0 | 1.5 | 0 | 0.00 | 1.00 |" in text
 
 
 def test_a_strangers_method_joins_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
