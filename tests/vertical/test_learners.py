@@ -231,6 +231,20 @@ def test_a_party_with_nothing_to_send_does_not_uncover_the_others() -> None:
     assert abs(np.corrcoef(total, column)[0, 1]) < 0.95
 
 
+def test_missing_values_of_trees_are_no_reason_to_refuse_sums() -> None:
+    pytest.importorskip("lightgbm")
+    parties = [replace(one, learner=as_learner("trees")) for one in deal(PEOPLE, BLOCKS, (0,))]
+    columns = np.array(parties[1].matrix)
+    columns[::7] = np.nan
+    parties[1] = replace(parties[1], matrix=columns)
+    job = Job(solver="learners", protection="masked", max_rounds=2, options={"folds": 2})
+    run = train_vertical(job, parties, PEOPLE.labels)
+    assert np.isfinite(run.models["p1"].predict(columns)).all()
+    columns[:] = np.nan
+    with pytest.raises(DataError, match="p1: all its rows are equal"):
+        train_vertical(job, parties, PEOPLE.labels)
+
+
 def test_differences_of_sums_are_not_the_column_of_one_party() -> None:
     """A party with one column sends it or its opposite in every round; in equal lengths it would cancel."""
     run = train(max_rounds=3, tol=0.0, options={"patience": 9}, protection="masked")

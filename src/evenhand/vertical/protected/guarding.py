@@ -76,6 +76,9 @@ def _differing(matrix: Matrix) -> int:
     if isinstance(matrix, pd.DataFrame):
         rows_alike = pd.util.hash_pandas_object(matrix, index=False)
         return rows - int(rows_alike.value_counts().max())
+    if not sp.issparse(matrix):
+        # A missing value, which only trees are given, is a value like any other.
+        matrix = np.nan_to_num(matrix, nan=np.pi)
     along = matrix @ np.random.default_rng(columns).standard_normal(columns)
     # Products of equal rows may differ in the last bits.
     digits = along / max(float(np.abs(along).max()), float(np.finfo(float).tiny))
