@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from evenhand.cli.app import app
 from evenhand.errors import InputError
-from evenhand.jobs.federation.retention import age_of, old_jobs, old_runs
+from evenhand.jobs.federation.retention import age_of, old_jobs, old_runs, remove
 from evenhand.runtime.files import hold
 from evenhand.runtime.folder import RunFolder
 
@@ -54,6 +54,20 @@ def test_runs_that_are_old_and_not_worked_on(tmp_path: Path) -> None:
     # A file that was written since keeps the run.
     (tmp_path / "old" / "report.html").write_text("new")
     assert tmp_path / "old" not in list(old_runs(tmp_path, 90 * DAY))
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    RunFolder.create(runs / "old", {"side": "shop"})
+    (runs / "old" / "gone").symlink_to(tmp_path / "nothing")
+    (runs / "old" / "table").symlink_to(elsewhere)
+    (runs / "link").symlink_to(elsewhere)
+    for one in [*(runs / "old").rglob("*"), runs / "old"]:
+        os.utime(one, (0.0, 0.0), follow_symlinks=False)
+    assert list(old_runs(runs, 90 * DAY)) == [runs / "old"]
+    remove(runs / "old")
+    assert elsewhere.is_dir()
 
 
 def test_jobs_that_have_ended(tmp_path: Path) -> None:

@@ -56,5 +56,5 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _silent_for(path: Path) -> float:
-    """Return the seconds since anything in a folder was written."""
-    return time.time() - max(one.stat().st_mtime for one in [path, *path.rglob("*")])
+    """Return the seconds since anything in a folder was written; what links lead to is not in it."""
+    return time.time() - max(one.lstat().st_mtime for one in [path, *path.rglob("*")])

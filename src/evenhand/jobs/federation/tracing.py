@@ -30,7 +30,7 @@ def trace(run: Path) -> dict[str, Any]:
     folder = RunFolder.open(run)
     began = folder.description.get("began")
     if began is None:
-        raise InputError(f"{run} does not say when it began: only sides of federated runs do, since this version")
+        raise InputError(f"{run} does not say when it began; give the folder of a side of a federated run")
     start = int(datetime.fromisoformat(began).timestamp() * 1e9)
     side, name = str(folder.description["side"]), run.resolve().name.removesuffix("-server")
     trace_id, root = _digest(f"trace {name}", 32), _digest(f"span {name} {side}", 16)

@@ -283,7 +283,7 @@ def party_learner(party: PartySection, trained: Job) -> PartyLearner | None:
                 "solver 'learners' in the job, or remove the key model"
             )
         return None
-    return None if party.model is None else section_learner(party.model)
+    return None if party.model is None else section_learner(party.model, f"party.{party.name}.model")
 
 
 def encoded_rows(
