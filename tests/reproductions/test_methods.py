@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "horizontal"))
 
 from horizontal_contract import Case, HorizontalContract
 
-from evenhand.constraints.slices import Slice
+from evenhand.constraints.kinds import LossParity
+from evenhand.constraints.slices import Bounds, Slice
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
@@ -27,6 +28,7 @@ from evenhand_reproductions.methods import METHODS, register_methods
 from evenhand_reproductions.methods.afl import simplex
 from evenhand_reproductions.methods.fairbatch import FairBatch, FairBatchServer
 from evenhand_reproductions.methods.fairgrad import FairGrad, FairGradServer
+from evenhand_reproductions.methods.fcfl import WorstGap, mixed
 from evenhand_reproductions.methods.fedfb import FedFB, FedFBServer
 from evenhand_reproductions.methods.fedminmax import FedMinMax, MinMaxServer
 from evenhand_reproductions.methods.server_steps import local_steps
@@ -54,6 +56,7 @@ def trained(name: str, **options: Any) -> Array:
     """The weights after three rounds, of full-batch local steps, so that nothing is drawn."""
     job = Job(
         solver=name,
+        constraints=(LossParity(0.01),) if name == "fcfl" else (),
         max_rounds=ROUNDS,
         options={"step": STEP, "batch_size": BATCH, "local_epochs": EPOCHS, "clip": None, **options},
     )
@@ -231,7 +234,37 @@ def by_errors(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
     return np.asarray(sum(share * end for share, end in zip(SHARES, moved, strict=True)))
 
 
+def softened(values: Array, slopes: Array, delta: float) -> tuple[Array, float]:
+    """The direction of a smoothed maximum, and its next δ."""
+    shares = np.exp(values / delta) / np.exp(values / delta).sum()
+    found = shares @ slopes
+    short = delta > 0.05 and 0.3 * np.linalg.norm(found) <= delta
+    return found, max(0.2 * delta, 0.05) if short else delta
+
+
+def largest_loss(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
+    """FCFL's first stage under |difference of the groups' mean losses| ≤ 0.01 at every client."""
+    told = [loss_and_slope(w, rows) for rows in PARTS]
+    gaps, slopes = [], []
+    for rows in PARTS:
+        (a, of_a), (b, of_b) = (loss_and_slope(w, rows[one[rows]]) for one in BY_GROUP)
+        gaps.append(abs(a - b) - 0.01)
+        slopes.append(np.sign(a - b) * (of_a - of_b))
+    delta = state.get("delta", [0.5, 0.5])
+    by_loss, first = softened(np.array([one for one, _ in told]), np.array([one for _, one in told]), delta[0])
+    by_gap, second = softened(np.array(gaps), np.array(slopes), delta[1])
+    state["delta"] = [first, second]
+    # A linear program on a segment: its ends, and where the loss begins to rise.
+    slope = by_gap @ by_loss - by_loss @ by_loss
+    mixes = np.array([0.0, 1.0, np.clip(-(by_loss @ by_loss) / slope, 0.0, 1.0)])
+    lowers_loss = (1 - mixes) * (by_loss @ by_loss) + mixes * (by_gap @ by_loss)
+    lowers_gap = (1 - mixes) * (by_loss @ by_gap) + mixes * (by_gap @ by_gap)
+    best = np.argmax(lowers_loss) if max(gaps) <= 0 else np.argmax(np.where(lowers_loss >= -1e-12, lowers_gap, -np.inf))
+    return np.asarray(w - STEP * ((1 - mixes[best]) * by_loss + mixes[best] * by_gap))
+
+
 REFERENCES |= {
+    "fcfl": (largest_loss, {"direction_step": STEP, "factor": 0.3, "shrink": 0.2, "least": 0.05}),
     "fedfb": (of_slices(BY_GROUP, by_gap), {"shift": 0.05}),
     "fairgrad": (by_errors, {"group_step": 0.5, "slack": 0.02}),
     "fedprox": (fedprox, {"proximity": 0.7}),
@@ -309,6 +342,39 @@ def test_fedfb_moves_each_label_in_proportion_to_its_gap_and_stops_at_zero() -> 
     low = np.array([0.37, 0.03, 0.05, 0.55])
     np.testing.assert_allclose(server.next_shares(low, risks, shares), [0.4, 0.0, 0.0, 0.6])
     np.testing.assert_array_equal(server.next_shares(shares, np.full(4, 0.3), shares), shares)
+
+
+def test_fcfl_mixes_two_directions() -> None:
+    loss, gap, against = np.array([2.0, 0.0]), np.array([1.0, 0.5]), np.array([-1.0, 1.0])
+    # Within the bound the loss alone counts; beyond it the gap, as far as the loss does not rise.
+    assert mixed(loss, gap, met=True) == 0.0
+    assert mixed(loss, 3.0 * loss, met=True) == 1.0
+    assert mixed(loss, against, met=True) == 0.0
+    assert mixed(loss, gap, met=False) == 0.0
+    assert mixed(0.5 * loss, gap, met=False) == 1.0
+    share = mixed(loss, against, met=False)
+    assert share == pytest.approx(4.0 / 6.0)
+    assert ((1 - share) * loss + share * against) @ loss == pytest.approx(0.0)
+
+
+def test_fcfls_gap_is_the_worst_side_and_clients_without_a_slice_have_none() -> None:
+    gap = WorstGap(Bounds(np.array([-0.1, -np.inf]), np.array([0.1, 0.3]))).gap
+    assert gap(np.array([-0.4, 0.5])) == (pytest.approx(0.3), 0, -1.0)
+    assert gap(np.array([0.15, 0.5])) == (pytest.approx(0.2), 1, 1.0)
+    assert gap(np.array([np.nan, 0.5])) == (-np.inf, 0, 0.0)
+
+
+def test_fcfl_steps_along_the_loss_where_no_client_has_a_gap() -> None:
+    """Each client has one group only."""
+    only = [np.flatnonzero(one) for one in BY_GROUP]
+    clients = [
+        ClientRows(f"c{place}", PROBLEM.matrix[rows], PROBLEM.labels[rows], PROBLEM.sensitive.iloc[rows])
+        for place, rows in enumerate(only)
+    ]
+    job = Job(solver="fcfl", constraints=(LossParity(0.01),), max_rounds=1, options={"direction_step": STEP})
+    found = np.asarray(train_clients(job, clients).model.weights, dtype=np.float64)
+    told = [loss_and_slope(np.zeros(len(found)), rows)[1] for rows in only]
+    np.testing.assert_allclose(found, -STEP * np.mean(told, axis=0), atol=1e-6)
 
 
 def test_fairgrad_compares_slices_with_their_label_and_leaves_small_gaps_alone() -> None:

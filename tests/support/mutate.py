@@ -103,6 +103,15 @@ MUTATIONS: dict[str, list[Mutation]] = {
         ("fedfb", "np.linalg.norm(np.concatenate(raised))", "np.abs(np.concatenate(raised)).max()"),
         ("fedfb", "found[places] = total * simplex((shares[places] + step) / total)", "found[places] += step"),
     ],
+    "fcfl": [
+        ("fcfl", "(values - values.max()) / smoothing", "values - values.max()"),
+        ("fcfl", "values - self.bounds.upper", "values"),
+        ("fcfl", "loss / (loss - both) if both < 0.0 else 1.0", "1.0"),
+        ("fcfl", "met=bool(gaps.max() <= 0.0)", "met=False"),
+        ("fcfl", "- of_loss\n", "\n"),
+        ("fcfl", "* given.factor <= smoothing", "* given.factor > smoothing"),
+        ("fcfl", "np.maximum(found.counts, 1.0)", "found.counts.sum()"),
+    ],
     "fairgrad": [
         ("fairgrad", "of_label @ risks[places] - risks[places]", "risks[places] - of_label @ risks[places]"),
         ("fairgrad", "(level - given.slack)", "level"),

@@ -17,6 +17,7 @@ from evenhand_reproductions.methods import (
     afl,
     fairbatch,
     fairgrad,
+    fcfl,
     fedfb,
     fedminmax,
     fednova,
@@ -37,6 +38,7 @@ METHODS: Final[tuple[Solver[Any, Any], ...]] = (
     fairbatch.SOLVER,
     fedfb.SOLVER,
     fairgrad.SOLVER,
+    fcfl.SOLVER,
 )
 
 
