@@ -208,6 +208,8 @@ def has_intercept(terms: VerticalTerms, name: str) -> bool:
 
 LARGEST_DERIVATIVE: Final = 2.0**40
 """Maximum of n·|ν_i|."""
+LARGEST_UNIT: Final = 1e30
+"""Largest unit of derivatives that are sent in two bytes. LightGBM stores them in single precision."""
 FEW_ROWS: Final = 60
 """Below this number of rows, derivatives may concentrate on any of them."""
 NARROW: Final = 5.0
@@ -341,6 +343,19 @@ class Party(Follower):
                 f"{self.name}: the derivatives of round {self.round} concentrate on {effective:.1f} rows, and an "
                 f"answer would describe its columns in those rows; {self.name} ends the run"
             )
+
+    def derivatives_in_units(self, message: Message) -> tuple[Array, Array]:
+        """Return first and second derivatives, (models, rows), which were sent in two bytes each, with their units."""
+        units = message.number("gradient_unit"), message.number("curvature_unit")
+        if not all(0.0 < unit < LARGEST_UNIT for unit in units):
+            raise ProtocolError(
+                f"{self.name}: derivatives have invalid units {units}; they must be positive and below {LARGEST_UNIT:g}"
+            )
+        gradient, curvature = (
+            message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
+        )
+        self.check_derivatives(gradient)
+        return gradient, curvature
 
     def leverages(self, model: LinearModel) -> Message:
         """Return how far each row's score follows its own derivative, in the party's columns.

@@ -20,9 +20,6 @@ from evenhand.vertical.learners.messages import COMBINATION, OUTPUTS, RESPONSE, 
 from evenhand.vertical.learners.options import Learners
 from evenhand.vertical.problem import Party, PartyData, check_rows, has_intercept
 
-LARGEST_UNIT = 1e30
-"""Largest unit of derivatives."""
-
 
 class LearnersParty(Party):
     """Fits its learner to the working response of each model, and sends columns of outputs."""
@@ -64,15 +61,7 @@ class LearnersParty(Party):
 
     def _answer(self, message: Message) -> Message:
         """Fit a model to each working response."""
-        units = message.number("gradient_unit"), message.number("curvature_unit")
-        if not all(0.0 < unit < LARGEST_UNIT for unit in units):
-            raise ProtocolError(
-                f"{self.name}: derivatives have invalid units {units}; they must be positive and below {LARGEST_UNIT:g}"
-            )
-        gradient, curvature = (
-            message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
-        )
-        self.check_derivatives(gradient)
+        gradient, curvature = self.derivatives_in_units(message)
         if (curvature < 0.0).any() or (curvature.max(axis=1, initial=0.0) <= 0.0).any():
             raise ProtocolError(f"{self.name}: the curvature of round {self.round} is negative or zero; refused")
         self.check_derivatives(np.sqrt(curvature))

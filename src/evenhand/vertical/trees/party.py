@@ -31,9 +31,6 @@ from evenhand.vertical.trees.messages import (
 from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import MAX_RELAY_LEAVES, RELAYING, leaves_inside
 
-LARGEST_UNIT = 1e30
-"""Largest unit of derivatives. LightGBM stores them in single precision."""
-
 
 class TreesParty(Party):
     """Grows trees on its own columns, and sends the leaf of every row."""
@@ -88,17 +85,9 @@ class TreesParty(Party):
 
     def _begin(self, message: Message) -> Message:
         """Grow whole trees, or offer the first split of a tree that crosses parties."""
-        units = message.number("gradient_unit"), message.number("curvature_unit")
-        if not all(0.0 < unit < LARGEST_UNIT for unit in units):
-            raise ProtocolError(
-                f"{self.name}: derivatives have invalid units {units}; they must be positive and below {LARGEST_UNIT:g}"
-            )
-        gradient, curvature = (
-            message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
-        )
-        self.check_derivatives(gradient)
+        gradient, curvature = self.derivatives_in_units(message)
         # Half precision may round to zero. A row without curvature would not count as a row.
-        curvature = np.maximum(curvature, 1e-8 * units[1])
+        curvature = np.maximum(curvature, 1e-8 * message.number("curvature_unit"))
         across = message.integer("across")
         if across:
             self.gradient, self.curvature = gradient[0], curvature[0]
