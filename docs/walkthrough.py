@@ -95,7 +95,8 @@ def picture(page: Path, target: Path) -> None:
         browser = running.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         opened = browser.new_page(viewport={"width": 1000, "height": 1200})
         opened.goto(page.as_uri())
-        opened.screenshot(path=target)
+        height = min(1200, opened.evaluate("Math.ceil(document.body.getBoundingClientRect().height)"))
+        opened.screenshot(path=target, clip={"x": 0, "y": 0, "width": 1000, "height": height})
         browser.close()
 
 

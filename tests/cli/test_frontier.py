@@ -81,9 +81,12 @@ def test_of_two_constraints_one_changes_and_the_other_stays(
     job.write()
     bounds = ("--epsilon", 0.15, "--epsilon", 0.1, "--epsilon", 0.05, "--vary", "demographic-parity")
     assert frontier(monkeypatch, tmp_path / "job.toml", *bounds, "--out", tmp_path / "bounds") == 0
-    said = capsys.readouterr().err
+    shown, said = capsys.readouterr()
     assert "the bound of demographic-parity changes (--vary); every run keeps equal-opportunity" in said
     assert said.count("Protection masked") == 1
+    (heading,) = (line.split() for line in shown.splitlines() if "accuracy" in line)
+    assert heading[:2] == ["accuracy", "DP"]
+    assert "ε = 0.1: equal opportunity within 0.3; demographic parity within 0.1: " in shown
     for name, asked in {"without": [0.3], "epsilon-0.15": [0.3, 0.15], "epsilon-0.05": [0.3, 0.05]}.items():
         record = RunRecord.read(tmp_path / "bounds" / name)
         assert [one["asked"] for one in record.result["constraints"]["train"]] == asked

@@ -182,8 +182,14 @@ def test_runs_without_groups_or_tests_have_a_page_too(runs: dict[str, Path]) -> 
         "bytes": 12,
         "messages": 1,
     }
-    page = make_page([replace(record, result=bare, weights={}, history=pd.DataFrame(), files={})])
+    without = replace(record, result=bare, weights={}, history=pd.DataFrame(), files={})
+    page = make_page([without])
     assert "Accuracy on the training rows: 75.0 %" in Reader(page).text
+    both = make_page([without, replace(without, name="other")])
+    # Nobody needs columns of gaps between groups that there are none of.
+    assert "accuracy<" in both
+    assert ">DFP" not in both
+    assert "recall" in make_page([record, replace(record, name="other")])
     with pytest.raises(InputError, match="no run to report on"):
         make_page([])
 

@@ -25,12 +25,14 @@ def shown(table: Table) -> list[str]:
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
-def result(**changed: float) -> dict[str, object]:
+def result(**changed: float | None) -> dict[str, object]:
     quality = dict.fromkeys(("train", "test"), QUALITY | changed)
     return {"quality": quality, "certificate": CERTIFICATE, "bytes": 1_234_567_890}
 
 
 def test_runs_stand_side_by_side() -> None:
+    long = "on the held-out rows, whose ids decide by a hash that is the same at every party"
+    assert long in shown(compare({"plain": result()}, title=long))
     lines = shown(compare({"plain": result(DEO=0.25), "fair": result()}, title="on the held-out rows"))
     assert lines[0].strip() == "on the held-out rows"
     header = next(line for line in lines if "accuracy" in line)
@@ -63,6 +65,9 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
     lines = [line.split() for line in shown(compare({"fair": result() | said}))]
     assert ["±", "s.e.", "0.004", "0.015", "0.015"] in lines
     assert ["≤", "95", "%", "0.040"] in lines
+    nothing_of_groups = result(DFP=None, DFN=None, DEO=None, HM=None)
+    header = next(line for line in shown(compare({"no groups": nothing_of_groups})) if "accuracy" in line)
+    assert header.split() == ["accuracy", "rounds", "bytes"]
     lines = [line.split() for line in shown(quality_table(result() | said, "test"))]
     assert ["DEO", "0.0099", "0.0152", "0.0000", "to", "0.0412", "0.0396"] in [line[:7] for line in lines]
     assert ["DFN", "0.0821"] in lines

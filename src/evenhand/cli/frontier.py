@@ -51,6 +51,7 @@ def frontier(
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
     from evenhand.report.tables import compare
+    from evenhand.report.verdicts import in_short
     from evenhand.runtime.folder import is_run
 
     content = read_job(job)
@@ -75,6 +76,8 @@ def frontier(
     records = [RunRecord.read(place) for place in places.values()]
     results = {name: record.result for name, record in zip(jobs, records, strict=True)}
     Console(markup=False, emoji=False).print(compare(results, title="on the held-out rows"))
+    for name, record in zip(jobs, records, strict=True):
+        say(f"{name}: {in_short(record.result, record.constrained)}")
     write_page(records, folder / PAGE)
     say(str(folder / PAGE))
 

@@ -44,7 +44,11 @@ def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title:
     table = BareTable(title)
     table.add_column("", no_wrap=True)
     shown = [name for target in dict.fromkeys(map(target_of, results.values())) for name in QUALITY[target]]
-    columns = list(dict.fromkeys(shown))
+    if any(one["measure"] == "positive" for result in results.values() for one in _bounded(result)) and "HM" in shown:
+        # The gap that is bounded takes the place of a summary of another one.
+        shown = ["accuracy", "DP", "DFP", "DFN", "DEO"]
+    found_in = [result["quality"][rows] for result in results.values()]
+    columns = [name for name in dict.fromkeys(shown) if any(one.get(name) is not None for one in found_in)]
     for name in (*columns, "rounds", "bytes"):
         table.add_column(SHORT_NAMES.get(name, name), justify="right", no_wrap=True)
     for name, result in results.items():
@@ -54,6 +58,11 @@ def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title:
             if found := result.get(kind, {}).get(rows):
                 table.add_row(words, *_cells(found, columns), style="dim")
     return table
+
+
+def _bounded(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = result.get("constraints", {}).get("train", [])
+    return found
 
 
 SHORT_NAMES: Final = {"D2": "D²", "mean_loss": "loss", "prediction_gap": "pred. gap", "loss_gap": "loss gap"}

@@ -9,6 +9,7 @@ from rich.filesize import decimal
 
 from evenhand.metrics.classes import GAPS_OF_CLASSES
 from evenhand.metrics.gaps import METRICS
+from evenhand.metrics.performance import PERFORMANCE
 from evenhand.metrics.regression import MEANINGS
 from evenhand.report.frontier import LABELS, best_balance
 from evenhand.report.page.answers import PARTS, part_shown
@@ -19,18 +20,19 @@ from evenhand.report.record import RunRecord, Target
 from evenhand.report.verdicts import in_short
 
 QUALITY: Final[Mapping[Target, tuple[str, ...]]] = {
-    "binary": ("accuracy", "DFP", "DFN", "DP", "DEO"),
+    "binary": ("accuracy", "AUC", "recall", "selection_rate", "DFP", "DFN", "DP", "DEO"),
     "classes": ("accuracy", "DP", "DFN"),
     "numbers": ("D2", "MAE", "mean_loss", "prediction_gap", "loss_gap"),
 }
 """Metrics of the table, for each kind of target."""
-MEANING: Final = {**{name: metric.meaning for name, metric in METRICS.items()}, **MEANINGS}
+MEANING: Final = {**{name: metric.meaning for name, metric in METRICS.items()}, **MEANINGS, **PERFORMANCE}
 
 
 def comparison(records: Sequence[RunRecord], identifier: str) -> Markup:
     """Compare several runs; one without a constraint shows what the constraint costs."""
     targets = dict.fromkeys(record.target for record in records)
-    metrics = list(dict.fromkeys(name for target in targets for name in QUALITY[target]))
+    every = dict.fromkeys(name for target in targets for name in QUALITY[target])
+    metrics = [name for name in every if any(_value(record, name) is not None for record in records)]
     columns = ["run", *metrics, "rounds", "bytes"]
     rows = [[record.name, *(_quality(record, key) for key in metrics), *_price(record)] for record in records]
     meanings = {**MEANING, **(GAPS_OF_CLASSES if list(targets) == ["classes"] else {})}
@@ -42,7 +44,7 @@ def comparison(records: Sequence[RunRecord], identifier: str) -> Markup:
         "Comparison of runs",
         tag("ul", *said),
         _plane(records),
-        table(columns, rows, caption=f"on {_rows(records)}, ± standard error", numbers=range(1, len(columns))),
+        table(columns, rows, caption=f"on {_rows(records)}; ± standard error", numbers=range(1, len(columns))),
         details("What these mean", definitions({name: meanings[name] for name in metrics})),
     )
 
@@ -135,9 +137,17 @@ def _gap_of(one: Mapping[str, Any] | None, target: Target) -> str:
     return "equalized_odds" if one["constraint"] == "equalized-odds" else "DFN"
 
 
-def _quality(record: RunRecord, key: str) -> Any:
+def _value(record: RunRecord, key: str) -> float | None:
+    """Return a metric of the rows that are shown: of decisions and gaps, or of everybody's ranking."""
     part = part_shown(record)
-    value = record.result["quality"][part].get(key)
+    found = record.result["quality"][part].get(key)
+    if found is None and (ranked := record.result.get("performance", {}).get(part)):
+        found = ranked[0]["metrics"].get(key, (None,))[0]
+    return None if found is None else float(found)
+
+
+def _quality(record: RunRecord, key: str) -> Any:
+    part, value = part_shown(record), _value(record, key)
     if value is None:
         return ("–", "")
     error = record.result.get("standard_errors", {}).get(part, {}).get(key)
