@@ -27,6 +27,8 @@ KINDS: dict[str, list[str]] = {
     "averaging": ["averaging"],
     "trees": ["trees"],
     "limit": ["limit"],
+    "learners": ["learners"],
+    "cuts by group": ["cuts by group"],
     "classes": ["classes"],
     "classes across rows": ["classes across rows"],
     "many classes": ["many classes"],
@@ -37,7 +39,7 @@ KINDS: dict[str, list[str]] = {
     "frontier": ["plain", *(f"epsilon-{bound}" for bound in (0.2, 0.1, 0.05, 0.02))],
 }
 """Runs on each page."""
-LIKE_OTHERS = ("many classes", "classes across rows", "numbers")
+LIKE_OTHERS = ("many classes", "classes across rows", "numbers", "learners", "cuts by group")
 """Pages that add little to what the others show; looked at in the soak."""
 QUICK = [pytest.param(one, marks=[pytest.mark.soak] if one in LIKE_OTHERS else []) for one in KINDS]
 OVERLAPS = """() => {
@@ -84,6 +86,11 @@ def records(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         for name, settings in {
             "trees": {"solver": "trees", "max_rounds": 2, "constraint": {"kind": "equal-opportunity", "epsilon": 0.2}},
             "limit": {"constraint": {"kind": "neyman-pearson", "limit": 0.2, "measure": "error", "label": 1}},
+            "learners": {"solver": "learners", "max_rounds": 2, "constraint": {"kind": "loss-parity", "epsilon": 0.2}},
+            "cuts by group": {
+                **{"threshold": "recall", "target": 0.6, "threshold_by": "sex", "max_rounds": 3},
+                "constraint": {"kind": "equal-opportunity", "epsilon": 0.2, "measure": "error"},
+            },
         }.items():
             if name == "trees":
                 pytest.importorskip("lightgbm")
