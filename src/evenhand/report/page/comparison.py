@@ -17,6 +17,7 @@ from evenhand.report.page.charts import number
 from evenhand.report.page.markup import Markup, definitions, details, section, table, tag
 from evenhand.report.page.plane import PlanePoint, plane_chart
 from evenhand.report.record import RunRecord, Target
+from evenhand.report.tables import SHORT
 from evenhand.report.verdicts import in_short
 
 QUALITY: Final[Mapping[Target, tuple[str, ...]]] = {
@@ -33,7 +34,10 @@ def comparison(records: Sequence[RunRecord], identifier: str) -> Markup:
     targets = dict.fromkeys(record.target for record in records)
     every = dict.fromkeys(name for target in targets for name in QUALITY[target])
     metrics = [name for name in every if any(_value(record, name) is not None for record in records)]
-    columns = ["run", *metrics, "rounds", "bytes"]
+    bounded = [_gap_of(one, record.target) for record in records for one in _constraints(record)]
+    if bounded and "DEO" in metrics and "DEO" not in bounded:
+        metrics.remove("DEO")
+    columns = ["run", *(SHORT.get(name, name) for name in metrics), "rounds", "bytes"]
     rows = [[record.name, *(_quality(record, key) for key in metrics), *_price(record)] for record in records]
     meanings = {**MEANING, **(GAPS_OF_CLASSES if list(targets) == ["classes"] else {})}
     said = [
@@ -45,7 +49,7 @@ def comparison(records: Sequence[RunRecord], identifier: str) -> Markup:
         tag("ul", *said),
         _plane(records),
         table(columns, rows, caption=f"on {_rows(records)}; ± standard error", numbers=range(1, len(columns))),
-        details("What these mean", definitions({name: meanings[name] for name in metrics})),
+        details("What these mean", definitions({SHORT.get(name, name): meanings[name] for name in metrics})),
     )
 
 
