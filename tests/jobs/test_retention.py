@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from evenhand.cli.app import app
 from evenhand.errors import InputError
-from evenhand.jobs.federation.retention import age_of, old_jobs, old_runs, remove
+from evenhand.jobs.federation.retention import age_of, old_jobs, old_logs, old_runs, remove
 from evenhand.runtime.files import hold
 from evenhand.runtime.folder import RunFolder
 
@@ -93,3 +94,20 @@ def test_the_command(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         list(old_jobs(tmp_path / "nowhere", 1.0))
     assert isinstance(CliRunner().invoke(app, words[:4]).exception, InputError)
+
+
+def test_logs_of_old_jobs_go_and_the_kit_stays(tmp_path: Path) -> None:
+    names = [str(uuid.uuid4()) for _ in range(4)]
+    made = [tmp_path / names[0], tmp_path / names[1], tmp_path / "logs" / names[2], tmp_path / "logs" / names[3]]
+    for path in [*made, tmp_path / "startup", tmp_path / "local", tmp_path / "identity"]:
+        path.mkdir(parents=True)
+        (path / "log.txt").write_text("a line\n")
+    for path in (made[0], made[2], tmp_path / "startup"):
+        for one in (path / "log.txt", path):
+            os.utime(one, (0, 0))
+    assert set(old_logs(tmp_path, 3600.0)) == {made[0], made[2]}
+    # A job in progress may have written nothing for a while.
+    half = time.time() - 12 * 3600.0
+    for one in (made[1] / "log.txt", made[1]):
+        os.utime(one, (half, half))
+    assert made[1] not in set(old_logs(tmp_path, 0.0))

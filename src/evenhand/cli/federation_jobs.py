@@ -204,8 +204,11 @@ def logs(
       evenhand federation logs kits/shop RUN
     """
     from evenhand.jobs.federation.files import run_place
+    from evenhand.runtime.nvflare.quiet import LOGS
 
-    path = (kit if run is None else run_place(kit, run)) / "log.txt"
+    # The server moves its log of a job when the job ends.
+    places = [kit] if run is None else [run_place(kit, run), run_place(kit / LOGS, run)]
+    path = next((one / "log.txt" for one in places if (one / "log.txt").is_file()), places[0] / "log.txt")
     if not path.is_file():
         raise InputError(f"there is no log {path}; give the kit of this machine, and a run that was made here")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]:

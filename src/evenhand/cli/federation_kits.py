@@ -166,21 +166,24 @@ def prune(
     keep: Annotated[str, typer.Option(help="Age up to which runs and jobs are kept, such as 90d, 12h or 4w.")],
     runs: Annotated[Path | None, typer.Option(help="Folder of runs at this site.")] = None,
     store: Annotated[Path | None, typer.Option(help="At the server: the folder of jobs.")] = None,
+    kit: Annotated[Path | None, typer.Option(help="The kit of this site, with logs of its jobs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
 ) -> None:
-    """Delete runs and jobs of this site that are older than --keep, with their models. A run in progress is kept.
+    """Delete runs, jobs and logs of this site that are older than --keep, with their models. A run in progress is kept.
 
     \b
     Examples:
       evenhand federation prune --keep 90d --runs runs --dry-run
-      evenhand federation prune --keep 90d --runs runs --store jobs
+      evenhand federation prune --keep 90d --runs runs --kit kits/shop
+      evenhand federation prune --keep 90d --runs runs --store jobs --kit kits/server
     """
-    from evenhand.jobs.federation.retention import age_of, old_jobs, old_runs, remove
+    from evenhand.jobs.federation.retention import age_of, old_jobs, old_logs, old_runs, remove
 
-    if runs is None and store is None:
-        raise InputError("give the folder of runs with --runs, at the server also that of jobs with --store")
+    if runs is None and store is None and kit is None:
+        raise InputError("give folders to look into: --runs, --kit, at the server also that of jobs with --store")
     age = age_of(keep)
-    for path in [*(old_runs(runs, age) if runs else ()), *(old_jobs(store, age) if store else ())]:
+    found = ((old_runs, runs), (old_jobs, store), (old_logs, kit))
+    for path in [path for old, place in found if place is not None for path in old(place, age)]:
         if not dry_run:
             remove(path)
         say(str(path))

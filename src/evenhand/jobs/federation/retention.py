@@ -1,4 +1,4 @@
-"""Delete what a site has kept for long enough: run folders with their models, and the server's store of jobs."""
+"""Delete what a site has kept for long enough: run folders with models, logs of jobs, the server's store of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Final
 from evenhand.errors import InputError
 from evenhand.runtime.files import is_held
 from evenhand.runtime.folder import is_run
+from evenhand.runtime.nvflare.quiet import LOGS
 
+_JOB: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Name of FLARE's folder of a job."""
 _UNITS: Final = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
@@ -44,8 +47,16 @@ def old_jobs(store: Path, keep: float) -> Iterator[Path]:
             yield path
 
 
+def old_logs(kit: Path, keep: float) -> Iterator[Path]:
+    """Yield a kit's logs of jobs in which nothing was written for longer, and for a day: a job in progress writes."""
+    for place in (kit, kit / LOGS):
+        for path in _folders(place) if place == kit or place.is_dir() else ():
+            if _JOB.fullmatch(path.name) and _silent_for(path) > max(keep, _UNITS["d"]):
+                yield path
+
+
 def remove(path: Path) -> None:
-    """Delete a run or a job."""
+    """Delete a run, a job or its logs."""
     shutil.rmtree(path)
 
 

@@ -15,6 +15,7 @@ from nvflare.fuel.f3.message import Message as CellMessage
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import SERVER
+from evenhand.runtime.nvflare.guard import shield
 from evenhand.runtime.packets import Content
 
 CHANNEL: Final = "evenhand"
@@ -44,6 +45,7 @@ class FlareTransport:
             raise RunError("NVIDIA FLARE gave this job no cell to send from; see its log")
         # The core cell sends a packet as one message; streams need another answer for each.
         self._cell = cell.core_cell
+        shield(self._cell)
         self.peers = list(peers)
         self._address = {peer: f"{peer}.{job_id}" for peer in peers}
         if job_id == _SIMULATED and SERVER in peers:

@@ -40,23 +40,33 @@ class AdminRights(NamedTuple):
     flare
         FLARE's name of the role.
     rights
-        What it may do at the server. At parties the same, without `operate`: nobody stops a party or reads its host.
+        Commands that it may give, and for whose jobs; all others are refused.
     """
 
     flare: str
     rights: Mapping[str, str]
 
 
-_SUBMITS: Final = ("submit_job", "manage_job", "download_job", "view", "app_command")
-_OPERATES: Final = ("manage_job", "view", "operate", "app_command")
+_LOOKS: Final = ("check_status", "list_jobs", "get_job_meta")
+_OF_A_JOB: Final = ("abort_job", "app_command")
+_ADMITS: Final = ("disable_client", "enable_client")
 _OWN: Final = "n:submitter"
+_ANY: Final = "any"
 ROLES: Final = {
-    "submitter": AdminRights("lead", dict.fromkeys(_SUBMITS, _OWN) | {"submit_job": "any", "view": "any"}),
-    "operator": AdminRights("org_admin", dict.fromkeys(_OPERATES, "any")),
-    "admin": AdminRights("project_admin", dict.fromkeys((*_SUBMITS, "operate"), "any")),
+    "submitter": AdminRights(
+        "lead",
+        dict.fromkeys(("submit_job", *_LOOKS), _ANY) | dict.fromkeys(("download_job", *_OF_A_JOB), _OWN),
+    ),
+    "operator": AdminRights("org_admin", dict.fromkeys((*_LOOKS, *_OF_A_JOB, *_ADMITS), _ANY)),
+    "admin": AdminRights(
+        "project_admin", dict.fromkeys(("submit_job", "download_job", *_LOOKS, *_OF_A_JOB, *_ADMITS), _ANY)
+    ),
 }
 """Kits that connect to the server and hold no data. The submitter submits, and follows and aborts its own jobs. The
-operator sees who is there, aborts any job and revokes parties. The admin does both."""
+operator sees who is there, aborts any job and revokes parties. The admin does both. Each command is named: FLARE's own
+categories would let a submitter turn on debugging at all sites for its job, and delete their logs of it."""
+COMMANDS: Final = frozenset(command for role in ROLES.values() for command in role.rights)
+"""All commands that the server carries out for admins."""
 ALLOWED: Final = (
     "evenhand.jobs.federation.components.FederationServer",
     "evenhand.jobs.federation.components.FederationParty",
@@ -73,7 +83,10 @@ FEDERATION: Final = "federation.json"
 """File of the authority with name, address and parties of the federation."""
 RESERVED: Final = frozenset({"server", AUTHORITY, *ROLES})
 """Names of kits that are no party's. A party of such a name would get another's kit, and with it another's rights."""
-_NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
+_NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr", "operate")
+_GUARD: Final = "evenhand.runtime.nvflare.guard"
+_GUARDED: Final = {"id": "guard", "path": f"{_GUARD}.SiteGuard"}
+"""Component of every site that closes what FLARE leaves open."""
 _STREAMS: Final = ("site_log_streamer", "log_receiver")
 
 
@@ -221,8 +234,8 @@ def _close(kit: Path, name: str) -> None:
         resources["allow_log_streaming"] = False
     _write(kit / "local" / "resources.json", resources)
     permissions = json.loads((kit / "local" / "authorization.json.default").read_text(encoding="utf-8"))
-    nothing = dict.fromkeys(_NOBODY if name == "server" else (*_NOBODY, "operate"), "none")
-    permissions["permissions"] = {role.flare: {**role.rights, **nothing} for role in ROLES.values()}
+    nothing = dict.fromkeys(_NOBODY, "none")
+    permissions["permissions"] = {role.flare: {**nothing, **role.rights} for role in ROLES.values()}
     _write(kit / "local" / "authorization.json", permissions)
 
 
@@ -237,7 +250,7 @@ def _make_private(folder: Path) -> None:
 
 
 def settle(kit: Path, store: Path | None = None) -> None:
-    """Complete a kit's settings with what is unknown when it is made: absolute paths, and the present defaults.
+    """Complete a kit's settings with what is unknown when it is made: absolute paths, and what this version closes.
 
     Other users can read FLARE's default place for jobs. The server listens with our own driver.
 
@@ -250,7 +263,10 @@ def settle(kit: Path, store: Path | None = None) -> None:
     if not path.is_file():
         raise RunError(f"{kit} is not a kit that evenhand made: it has no local/resources.json")
     resources = json.loads(path.read_text(encoding="utf-8"))
+    others = [one for one in resources["components"] if one["id"] != _GUARDED["id"]]
+    resources["components"] = [_GUARDED, *others]
     if "snapshot_persistor" not in resources:
+        _write(path, resources)
         return
     place = (store or kit).absolute()
     make_folder(place, private=True)
@@ -260,6 +276,7 @@ def settle(kit: Path, store: Path | None = None) -> None:
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(place / "snapshots")
     jobs = next(one for one in resources["components"] if one["id"] == "job_manager")
     jobs["args"]["uri_root"] = str(place / "jobs")
+    jobs["path"] = f"{_GUARD}.JobStore"
     _write(path, resources)
     address = kit / "startup" / "fed_server.json"
     settings = json.loads(address.read_text(encoding="utf-8"))

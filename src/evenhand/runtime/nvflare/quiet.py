@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from evenhand.runtime.files import write_bytes
 
+LOGS: Final = "logs"
+"""Folder of the server's kit with its logs of jobs that have ended."""
 _CONFIG: Final = "log_config.json"
 # Whoever follows a job asks for its progress from the moment that its process is being started.
 _EXPECTED: Final = ("no app command func for topic evenhand-progress", "STP=app_command")

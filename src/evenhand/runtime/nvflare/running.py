@@ -83,6 +83,8 @@ class RunningKit:
 
     def processes(self) -> list[psutil.Process]:
         """Return the kit's own process, then all that it has started: one for each of its jobs."""
+        # One that has ended is still listed until its end is noticed.
+        self._process.poll()
         try:
             first = psutil.Process(self._process.pid)
             return [first, *first.children(recursive=True)]

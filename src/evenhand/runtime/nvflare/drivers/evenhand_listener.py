@@ -4,6 +4,9 @@ FLARE's own listener does the TLS handshake on the thread that accepts connectio
 then keeps all others out. Here each handshake has a thread and a deadline of its own, and the number of unfinished
 handshakes is limited. What follows the handshake is FLARE's own code, so clients need no change.
 
+FLARE also lets the newest connection under a name replace the one before, whoever makes it. Here a name belongs to the
+certificate, and a participant that is connected from one address is not replaced from another.
+
 FLARE loads every module of this folder as a driver, from the path in `NVFLARE_COMM_DRIVER_PATH`.
 """
 
@@ -20,10 +23,17 @@ from collections import Counter
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any, Final
 
+import msgpack
+from cryptography import x509
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
 from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
 SCHEME: Final = "evenhand"
 """Scheme of the server's address in its start-up kit; clients go on to use `tcp`."""
@@ -32,6 +42,8 @@ MOST_HANDSHAKES: Final = 256
 """Connections that may be without a finished handshake. One more closes the oldest of the busiest address."""
 _QUIET_SECONDS: Final = 10.0
 """Minimum time between two lines about refused connections."""
+_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000}
+"""A peer that vanished without a word is noticed after a minute; until then its name is taken."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,6 +77,9 @@ class _Server(ThreadingTCPServer):
         self._pending: dict[ssl.SSLSocket, str] = {}
         """Connections without a finished handshake and their addresses, oldest first."""
         self._refused, self._told = 0, -_QUIET_SECONDS
+        self._named: dict[_Named, tuple[str, str]] = {}
+        """Connections after FLARE's greeting: the name that each has given, and its address."""
+        self._own = _own_name(connector.params.get(DriverParams.SERVER_CERT.value))
         host = connector.params.get(DriverParams.HOST.value)
         super().__init__((host, int(connector.params.get(DriverParams.PORT.value))), _Connection)
 
@@ -81,7 +96,8 @@ class _Server(ThreadingTCPServer):
             secured.settimeout(None)
         except (OSError, ValueError) as error:
             secured.close()
-            self._note(address, error)
+            reason = getattr(error, "reason", None) or error or type(error).__name__
+            self.note(address, ValueError(f"no TLS handshake was finished: {reason}"))
             return None
         finally:
             with self._lock:
@@ -101,19 +117,65 @@ class _Server(ThreadingTCPServer):
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(oldest, socket.SHUT_RDWR)
 
-    def _note(self, address: str, error: Exception) -> None:
+    def greet(self, connection: _Named, name: str, owner: str, address: str) -> None:
+        """Note the name that a connection gives; raise an error if it must not have it.
+
+        Parameters
+        ----------
+        owner
+            Common name of its certificate.
+        """
+        if self.ssl_context is None or owner == self._own:
+            return
+        # A job's process has the name of its site and that of the job.
+        mine = is_valid_admin_client_name(name) if "@" in owner else FQCN.normalize(name).split(".")[0] == owner
+        if not mine:
+            raise ValueError(f"the certificate of {owner} cannot connect as {name!r}")
+        with self._lock:
+            others = [found for found in self._named.values() if found[0] == name and found[1] != address]
+            if not others:
+                self._named[connection] = (name, address)
+                return
+        raise ValueError(f"{name} is connected from {others[0][1]}; its kit runs in two places, stop one of them")
+
+    def forget(self, connection: _Named) -> None:
+        with self._lock:
+            self._named.pop(connection, None)
+
+    def note(self, address: str, error: Exception) -> None:
         """Write one line about refused connections at most every few seconds."""
         with self._lock:
             self._refused += 1
             if time.monotonic() - self._told < _QUIET_SECONDS:
                 return
             count, self._refused, self._told = self._refused, 0, time.monotonic()
-        reason = getattr(error, "reason", None) or error or type(error).__name__
         more = f" ({count - 1} more since the last such line)" if count > 1 else ""
-        _log.warning(f"refused a connection from {address}, which finished no TLS handshake: {reason}{more}")
+        _log.warning(f"refused a connection from {address}: {error}{more}")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug(f"connection from {client_address} ended with an error", exc_info=True)
+
+
+class _Named(SocketConnection):
+    """Connection whose first frames say its name, which is checked before FLARE sees them."""
+
+    def __init__(self, sock: Any, server: _Server, address: str) -> None:
+        super().__init__(sock, server.connector, server.ssl_context is not None)
+        self._server, self._address = server, address
+        subject = sock.getpeercert()["subject"] if server.ssl_context is not None else ()
+        self._owner = dict(one for part in subject for one in part).get("commonName", "")
+
+    def process_frame(self, frame: Any) -> None:
+        prefix = Prefix.from_bytes(frame)
+        if prefix.type in (Types.HELLO, Types.READY):
+            try:
+                told = msgpack.unpackb(bytes(frame[PREFIX_LEN + prefix.header_len :]))
+                self._server.greet(self, str(told[HandshakeKeys.ENDPOINT_NAME]), self._owner, self._address)
+            except Exception as error:
+                self._server.note(self._address, error)
+                self.close()
+                raise CommError(CommError.CLOSED, f"refused: {error}") from error
+        super().process_frame(frame)
 
 
 class _Connection(BaseRequestHandler):
@@ -122,14 +184,30 @@ class _Connection(BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        secured = self.server.handshake(self.request, str(self.client_address[0]))
+        address = str(self.client_address[0])
+        secured = self.server.handshake(self.request, address)
         if secured is None:
             return
-        driver = self.server.driver
+        secured.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _ALIVE.items():
+            if hasattr(socket, option):
+                secured.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        driver, connection = self.server.driver, None
         try:
-            connection = SocketConnection(secured, self.server.connector, self.server.ssl_context is not None)
+            connection = _Named(secured, self.server, address)
             driver.add_connection(connection)
             connection.read_loop()
             driver.close_connection(connection)
         finally:
+            if connection is not None:
+                self.server.forget(connection)
             secured.close()
+
+
+def _own_name(path: str | None) -> str:
+    """Return the name in the server's certificate, which its own processes may use."""
+    if path is None:
+        return ""
+    with open(path, "rb") as file:
+        subject = x509.load_pem_x509_certificate(file.read()).subject
+    return str(subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)[0].value)
