@@ -177,3 +177,18 @@ def test_runs_go_on_from_any_message(tmp_path: Path) -> None:
     reborn = Reborn(case.maker(job), CLOCK, tmp_path)
     reborn.run()
     assert_ends_like(reborn.mailboxes["server"].role, whole)
+
+
+def test_a_limit_on_columns_with_heavy_tails_keeps_some_of_the_other_rows_out() -> None:
+    """After an aim had moved, bounds crept: nearly everybody was selected, at an objective of .96."""
+    rng = np.random.default_rng(7511)
+    base = rng.standard_t(2.0, size=(1000, 9))
+    score = np.tanh(base[:, 0]) + np.sign(base[:, 3]) * np.log1p(np.abs(base[:, 3])) + rng.logistic(size=1000)
+    labels = (score > np.quantile(score, 0.8)).astype(int)
+    columns = np.sign(base) * np.expm1(np.minimum(np.abs(base), 12.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExactRatesWarning)
+        model = HorizontalClassifier(solver="sqp", constraint=NeymanPearson(0.35, measure="error"), pos_label=1)
+        model.fit(columns, labels, clients=np.arange(1000) % 4)
+    assert model.certificate_.violation == 0.0
+    assert model.certificate_.objective < 0.8

@@ -123,3 +123,28 @@ def test_sums_of_leverages_tell_nothing_of_single_rows(protection: str, monkeypa
 def test_no_leverage_is_sent_where_nothing_is_tightened(constraint: Any, options: dict[str, Any]) -> None:
     run = train(small(1, 200), constraint, [[0, 1], [2, 3]], solver="subspace", max_rounds=5, options=options)
     assert "leverages" not in set(run.transcript.frame()["kind"])
+
+
+def test_values_on_left_out_rows_are_those_of_refits_without_them() -> None:
+    """With few positives the limit curves scores much, and a linear step at that curvature says too little."""
+    told, refitted = [], []
+    for seed in (7310, 7311):
+        parts, labels = people(seed)
+        # 120 positives of 1,500.
+        some = np.r_[np.flatnonzero(labels == 1)[:120], np.flatnonzero(labels == 0)[:1380]]
+        parts, labels = [part.iloc[some] for part in parts], labels[some]
+        settings: dict[str, Any] = {"pos_label": 1, "random_state": 0, "protection": "none"}
+        model = VerticalClassifier(constraint=NeymanPearson(LIMIT, measure="error"), **settings).fit(parts, labels)
+        (said,) = model.run_.statistics["constraints"]
+        told.append(said["held-out rows"])
+        # The smooth rate of the model: refits have it as their limit.
+        at = float(model.history_.filter(like="value[").iloc[-1].iloc[0])
+        solver = Subspace(leave_one_out=False, exact_rates=False)
+        fold, missed_ones = np.random.default_rng(seed).integers(10, size=len(labels)), []
+        for one in range(10):
+            refit = VerticalClassifier(constraint=NeymanPearson(at, measure="error"), solver=solver, **settings)
+            refit.fit([part[fold != one] for part in parts], labels[fold != one])
+            scores = refit.decision_function([part[fold == one] for part in parts])
+            missed_ones += list(scores[labels[fold == one] == 1] <= 0.0)
+        refitted.append(np.mean(missed_ones))
+    assert np.mean(told) == pytest.approx(np.mean(refitted), abs=0.08)

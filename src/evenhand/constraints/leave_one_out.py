@@ -11,8 +11,12 @@ where a_i (φ_i − φ̄) is what the row adds to each inequality beyond the mea
 
 Where the variables are few combinations of the model's columns, h_i is too small. Participants can then say how far
 each row's score follows its own derivative in all their columns (`models/leverage.py`), at curvature ¼ on every row.
-The sum over participants, divided by the mean curvature w̄, is the row's response h at that mean. A row that has a
+The sum over participants, divided by a mean curvature w̄, is the row's response h at that mean. A row that has a
 larger curvature of its own holds its score back itself, and is left out with it: what remains is h ν_i / (1 − w̄ h).
+
+The curvature of a bounded rate changes its sign with the score, so that it holds scores back less than its value at one
+point says. With few positives under a limit on their misses, values at the Lagrangian's curvature are too good, and
+those at the curvature of the loss too bad. Refits without the row lie between: w̄ is the geometric mean of the two.
 """
 
 from __future__ import annotations
@@ -48,23 +52,22 @@ class Response(NamedTuple):
         return cls(inverse - towards.T @ held, held)
 
     def left_out(
-        self, columns: Array, nu: Array, bends: Array, surprise: Array, response: Array | None = None
+        self, columns: Array, nu: Array, bends: Array | float, surprise: Array, response: Array | None = None
     ) -> Array:
         """Return each row's change of score if it is left out.
 
         Parameters
         ----------
+        bends
+            w_i, or w̄.
         surprise
             a_i (φ_i − φ̄), (n, active rows).
         response
             h; None computes h_i from the columns.
         """
-        mean = bends
         if response is None:
             response = np.einsum("ij,ij->i", columns @ self.free, columns)
-        else:
-            mean = np.full_like(bends, bends.mean())
-        alone = response * nu / (1.0 - np.clip(mean * response, -np.inf, _MOST_LEVERAGE))
+        alone = response * nu / (1.0 - np.clip(bends * response, -np.inf, _MOST_LEVERAGE))
         return alone + np.einsum("ij,ij->i", columns @ self.held.T, surprise)
 
 
@@ -118,10 +121,18 @@ def measured(
         surprise[:, place] = weight * (value - mean[part])
     curvature = columns.T @ (columns * bends[:, None]) + quadratic
     response = Response.of(curvature, slope.T @ columns)
-    alone = None
+    alone: Array | None = None
+    holding_back: Array | float = bends
     if follows is not None:
-        # The tilt may make rows concave, but hardly all of them together.
-        alone = follows / max(float(bends.mean()), _LEAST_CURVED * float(point.loss_curvature().mean()))
-    without = scores + response.left_out(columns, point.derivative(multipliers), bends, surprise, alone)
+        holding_back = _mean_curvature(point.loss_curvature(), bends)
+        alone = follows / holding_back
+    nu = point.derivative(multipliers)
+    without = scores + response.left_out(columns, nu, holding_back, surprise, alone)
     values, errors = rows.reported(labels, scores, lagrangian.loss)
     return LeftOutValues(values, errors, rows.reported(labels, without, lagrangian.loss)[0])
+
+
+def _mean_curvature(of_loss: Array, bends: Array) -> float:
+    """Return w̄. Rates may make some rows concave, but hardly all of them together."""
+    least = float(of_loss.mean())
+    return float(np.sqrt(least * max(float(bends.mean()), _LEAST_CURVED * least)))

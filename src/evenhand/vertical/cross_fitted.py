@@ -20,7 +20,7 @@ from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.losses import constant_score
 from evenhand.constraints.slices import stated
 from evenhand.errors import InputError, ProtocolError
-from evenhand.programs.combining.cross_fitting import FoldsFit
+from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit
 from evenhand.programs.combining.folds import assign_folds
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.protocol.messages import Message
@@ -207,6 +207,8 @@ class CrossFittedServer(Server):
         A feasible model is complete after any number of rounds. The record tells what ended the run.
         """
         self._take(self.best_scores, self.best_held_out, self.best_multipliers)
+        if isinstance(self.problem, CrossFitting):
+            self.problem.take_models(self.scores)
         self.cut_back({name: int(self.best[name]) for name in self.size()})
         self.certificate = Certificate(
             stationarity=self.best["stationarity"],
@@ -241,7 +243,7 @@ class CrossFittedServer(Server):
             "ended by": self.ended,
             **self.kept(),
             "held-out loss": self.best["held-out loss"],
-            "violation on training rows": self.problem.violation(self.present(), self.present().scores),
+            "violation on training rows": self.problem.violation_of(self.present(), self._on_rows()),
             "constraints": self._stated(),
             "folds": self.folds,
         }
@@ -252,9 +254,12 @@ class CrossFittedServer(Server):
 
     def _stated(self) -> list[dict[str, Any]]:
         """Return for each inequality what it is on training rows and on held-out ones, and what was asked."""
-        training, held_out = (self.problem.judged(scores) for scores in (self.present().scores, self.held_out))
         rows = self.lagrangian.constraints
-        return stated(rows.names, rows.bounds, training, held_out)
+        return stated(rows.names, rows.bounds, self._on_rows(), self.problem.judged(self.held_out))
+
+    def _on_rows(self) -> Array:
+        """Return the values of inequalities on the training rows."""
+        return self.problem.values(self.present())
 
 
 def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:

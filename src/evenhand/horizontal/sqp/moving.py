@@ -221,6 +221,8 @@ class MovingBounds:
             return self._widen(solution, net, residual)
         if self._aims and self.proving.update(solution.errors, self.caution):
             self.shifted.take(self.proving.aim)
+            # δ had been followed with ever smaller steps to the last aim.
+            self.shifted.begin()
             # Solutions under other aims cannot be compared.
             self.seen, self.patience = None, PASSES
         elif self._right(solution, net, residual):

@@ -356,9 +356,14 @@ class SQPServer(ProgramServer):
         ]
 
     def _response(self, evaluation: Evaluation) -> Response:
-        """Return the response of the weights, zero for inequalities without a multiplier."""
-        holding = self.net != 0.0
-        found = Response.of(evaluation.curvature, evaluation.jacobian[holding])
+        """Return the response of the weights, zero for inequalities without a multiplier.
+
+        Where bounds on rates are judged by it, at the mean of two curvatures, as in `constraints/leave_one_out.py`.
+        """
+        holding, curvature = self.net != 0.0, evaluation.curvature
+        if self.moving.proving.judged.any():
+            curvature = 0.5 * (curvature + evaluation.objective_curvature)
+        found = Response.of(curvature, evaluation.jacobian[holding])
         held = np.zeros_like(evaluation.jacobian)
         held[holding] = found.held
         return Response(found.free, held)

@@ -47,7 +47,7 @@ from evenhand.horizontal.trees.strata import SliceStrata, WeightedRows
 from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
 from evenhand.models.growth import HistogramTrees
 from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit, fewest_rows_a_leaf
-from evenhand.programs.combining.leaf_values import LeafProblem, is_better
+from evenhand.programs.combining.leaf_values import is_better
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.asking import Answers, Body
 from evenhand.protocol.messages import Message, Schema
@@ -93,7 +93,7 @@ class HistogramServer(HorizontalServer):
         "futile": int,
         "ended": str,
         "answers": Answers,
-        "problem": LeafProblem,
+        "problem": CrossFitting,
         "frontier": Frontier,
         "growing": LevelTrees,
         "model": BinnedTrees,
@@ -290,6 +290,9 @@ class HistogramServer(HorizontalServer):
         judged, exact = (self.parts.values(sums * UNIT, self.counts) for sums in total["exact"])
         smooth = self.parts.values(total["smooth"] * UNIT, self.counts)
         shifted = self.problem.shifted
+        if self.model.trees and len(self.people) > 1:
+            self.problem.take_average(exact)
+            judged = judged + self.problem.averaging
         violation = self.parts.bounds.violation(shifted.meant(judged, smooth))
         told = {"objective": float(loss), "violation": violation, "held-out loss": held_out, **self.fit_told}
         if self.model.trees:

@@ -116,16 +116,23 @@ class LeafProblem:
         rows = len(point.scores)
         return rows * point.derivative(multipliers), rows * floored_curvature(point, multipliers)
 
+    def values(self, point: Point) -> Array:
+        """Return the values of inequalities at these scores: exact rates, and means of losses."""
+        return np.where(self._rates, point.exact, point.values)
+
     def judged(self, held_out: Array) -> Array:
         """Return the values that inequalities are judged by, at leave-one-out scores."""
-        point = self.wanted.at(held_out)
-        return np.where(self._rates, point.exact, point.values)
+        return self.values(self.wanted.at(held_out))
 
     def violation(self, point: Point, held_out: Array) -> float:
         """Return the largest violation of an inequality, as judged."""
+        return self.violation_of(point, self.judged(held_out))
+
+    def violation_of(self, point: Point, values: Array) -> float:
+        """Return the largest violation of an inequality with these values, where inequalities are judged at all."""
         if not self.shifted.exact.any():
             return point.violation
-        return self.wanted.constraints.bounds.violation(self.shifted.meant(self.judged(held_out), point.values))
+        return self.wanted.constraints.bounds.violation(self.shifted.meant(values, point.values))
 
     def fit(
         self,

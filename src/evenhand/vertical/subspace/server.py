@@ -12,6 +12,7 @@ Round:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,6 +71,9 @@ SINGLE = 1e-6
 
 Steps only span the search space. The server's scores then differ from the parties' by up to a few millionths.
 """
+
+HALVINGS = 60
+"""How many times multipliers are halved before derivatives count as narrow without them."""
 
 
 class SubspaceServer(Server):
@@ -165,7 +169,8 @@ class SubspaceServer(Server):
             return self._combine() if all(one.answered for one in self.blocks) else ()
         if message.kind == GRADIENT_NORM.kind and self.closing:
             self.receive_gradient_norm(message, converged=False)
-            if self.done:
+            if self.certificate is not None:
+                self.certificate = replace(self.certificate, converged=self._suffices())
                 self._report(self.present())
             return ()
         raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
@@ -239,7 +244,7 @@ class SubspaceServer(Server):
         if self.best is not None and self._seen_better():
             self.scores, self.multipliers = self.best.scores, self.best.multipliers
             self.squared_norms, self.problem.place = self.best.squared_norms, (self.best.shift, self.best.factor)
-            self.problem.drift = self.best.drift
+            self.problem.drift, self.problem.judged = self.best.drift, True
             owns = [block for block in self.blocks if isinstance(block, OwnBlock)]
             for block, weights in zip(owns, self.best.own_weights, strict=True):
                 block.weights = weights
@@ -248,10 +253,9 @@ class SubspaceServer(Server):
 
     def _derivative(self) -> Sends:
         self.squared_gradients = np.full(len(self.parties), np.nan)
-        nu = self.present().derivative(self.multipliers)
         curvature = self._curvature()
+        nu = self._answerable(np.sqrt(curvature))
         head = {"round": self.round, "last": int(self.closing)}
-        self._check_width(nu, np.sqrt(curvature))
         asked = []
         for place, party in enumerate(self.parties):
             if self._directed(place) or self.closing:
@@ -262,15 +266,32 @@ class SubspaceServer(Server):
                 block.look(own)
         return [DERIVATIVE.message(SERVER, party, **head, nu=nu.ravel(), curvature=curvature) for party in asked]
 
-    def _check_width(self, *sent: Array) -> None:
-        """Refuse labels or targets whose derivatives parties would refuse; parties do not know the cause."""
-        if not self.terms.passive or self.terms.hides_nu:
-            return
-        for values in sent:
-            effective, narrow = narrowness(values)
+    def _answerable(self, bends: Array) -> Array:
+        """Return ν, at multipliers under which parties answer it.
+
+        Under bounds that a slice of a few rows cannot meet, multipliers grow until these rows have nearly all the
+        weight. Smaller ones then take their place: they start the next problem, and the certificate is stated at them.
+        """
+        nu = self.present().derivative(self.multipliers)
+        if not self.terms.passive:
+            return nu
+        widest = narrowness(bends)
+        for _ in range(HALVINGS):
+            least, narrow = narrowness(nu)
+            if self._answers(least, narrow) or not self.multipliers.any():
+                break
+            self.multipliers = 0.5 * self.multipliers
+            nu = self.present().derivative(self.multipliers)
+        for least, narrow in (narrowness(nu), widest):
+            if not self._answers(least, narrow) and not self.terms.hides_nu:
+                # Parties do not know the cause.
+                check_even(self.job, self.lagrangian, self.scores, least)
             self.narrow_rounds += narrow
-            if effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS:
-                check_even(self.job, self.lagrangian, self.scores, effective)
+        return nu
+
+    def _answers(self, least: float, narrow: int) -> bool:
+        """Return whether parties answer derivatives of so few effective rows, after earlier ones."""
+        return least >= NARROWEST and self.narrow_rounds + narrow <= MOST_NARROW_ROUNDS
 
     def _curvature(self) -> Array:
         """Return the expected curvature on each row, where ν does not tell it; else nothing."""
@@ -284,7 +305,8 @@ class SubspaceServer(Server):
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         objective, misses = self.objective(point), self.problem.shifted.excess(point.exact) > 0.0
-        misses |= bool(self.problem.missed(point).any())
+        unjudged = not (self.problem.judged or self.problem.settling(self.round))
+        misses |= unjudged or bool(self.problem.missed(point).any())
         settled, solution, before = self._settled(point), None, self.problem.place
         if settled and self.problem.unsearched:
             solution = self._solve(objective)
@@ -317,6 +339,16 @@ class SubspaceServer(Server):
         self._accept(solution)
         self.squared_norms += self._by_party([one.go(share) for one, share in zip(self.blocks, shares, strict=True)])
         return [*self._return(shares, last=False, keep=self._keep()), *self._ask()]
+
+    def _suffices(self) -> bool:
+        """Return whether the best model is as good as one that ends a run, where aims moved on from it.
+
+        A round met all criteria but the aims; the best model meets the requested bounds on both kinds of rows.
+        """
+        point = self.present()
+        left = self.distance(point).value
+        near = left is not None and left <= MOST_LEFT_OF_RATES * self.job.tol
+        return self.progress.missed > 0 and self.problem.suffices(point) and near
 
     def _keep(self) -> bool:
         """Keep the present model if its exact rates make it the best so far.
@@ -384,7 +416,8 @@ class SubspaceServer(Server):
             found["factor on the temperature"] = self.problem.factor
         rows, values = self.lagrangian.constraints, self.problem.values(self.present())
         if len(rows):
-            left_out = values + self.problem.drift if self.problem.proving.tightens else None
+            known = self.problem.proving.tightens and self.problem.judged
+            left_out = values + self.problem.drift if known else None
             found["constraints"] = stated(rows.names, rows.bounds, values, left_out)
         return found
 

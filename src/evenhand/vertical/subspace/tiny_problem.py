@@ -242,13 +242,16 @@ class RateSchedule:
                 at = CutModel(found.coefficients, found.point.scores)
                 if self._better(found, best, least_gain):
                     best, kept = found, self.place
+                if not is_solved(found):
+                    break
         self.place = kept
         return best
 
     def _better(self, found: ReducedSolution, best: ReducedSolution, least_gain: float) -> bool:
         """Return whether exact rates are nearer to their bounds, or the objective is lower by more than the gain."""
         (excess, objective), (before, least) = self._rank(found), self._rank(best)
-        return excess < before or (excess == before and objective < least - least_gain)
+        as_sound = is_solved(found) or not (is_solved(best) and self.proving.tightens)
+        return excess < before or (excess == before and as_sound and objective < least - least_gain)
 
     def _is_narrow(self, found: ReducedSolution) -> bool:
         """Return whether sharp rates concentrate the derivatives on few rows, so that parties may not answer."""
@@ -268,8 +271,11 @@ class RateSchedule:
         """Move the bounds of constraints with a confidence level or judged ones, if they do not fit this solution."""
         if not self.proving.tightens:
             return False
+        # What rows lose if they are left out follows from the conditions of an optimum. Elsewhere it says nothing.
+        self.judged = self.proving.asks or is_solved(found)
+        if not self.judged:
+            return False
         values, self.errors, left_out = measure(found)
-        self.judged = True
         self.drift, self.optimism = left_out - values, optimism(self.wanted.constraints.bounds, values, left_out)
         if not self.proving.update(self.errors, self.optimism):
             return False
@@ -282,7 +288,7 @@ class RateSchedule:
 
     def suffices(self, point: Point) -> bool:
         """Return whether rates are within the requested bounds, on training rows and on left-out ones."""
-        return self.proving.suffices(point.exact, point.exact + self.drift)
+        return self.judged and self.proving.suffices(point.exact, point.exact + self.drift)
 
     def excess(self, point: Point) -> float:
         """Return by how much exact rates exceed their bounds; on left-out rows, if they hold on training rows.
@@ -304,6 +310,11 @@ class RateSchedule:
 
     def restored(self) -> None:
         self.shifted.take(self.proving.aim)
+
+
+def is_solved(found: ReducedSolution) -> bool:
+    """Return whether a solution is an optimum under bounds that can hold."""
+    return found.status in (Status.CONVERGED, Status.STALLED)
 
 
 def _temperature(lagrangian: Lagrangian) -> float:
