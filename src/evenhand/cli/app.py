@@ -30,6 +30,7 @@ from evenhand.cli import (
     report,
     scorecard,
     train,
+    value,
     watch,
 )
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ResourceError, no_room
@@ -94,6 +95,7 @@ app.command("predict")(predict.predict)
 app.command("frontier")(frontier.frontier)
 app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
+app.command("value")(value.value)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("scorecard")(scorecard.scorecard)

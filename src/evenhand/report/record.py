@@ -28,6 +28,8 @@ Target: TypeAlias = Literal["binary", "classes", "numbers"]
 """What a model predicts: one of two labels, one of three and more, or numbers."""
 AUDIT: Final = "audit.json"
 """File that `evenhand audit` writes to the run folder."""
+VALUES: Final = "values.json"
+"""File that `evenhand value` writes to the run folder."""
 
 
 def target_of(result: Mapping[str, Any]) -> Target:
@@ -66,6 +68,8 @@ class RunRecord:
         The day the run began.
     shapes
         Each owner's curves and bins by column, for linear models: one, or one for each of three classes and more.
+    values
+        What each party's data is worth, if that was measured.
     """
 
     name: str
@@ -80,6 +84,7 @@ class RunRecord:
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     started: str = ""
     shapes: Mapping[str, Mapping[str, tuple[Shape, ...]]] = field(default_factory=dict)
+    values: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
@@ -89,7 +94,10 @@ class RunRecord:
         sent = pd.DataFrame(folder.read_lines("transcript.jsonl"), columns=list(Entry._fields))
         traffic = sent.groupby(["sender", "receiver", "kind"], sort=False)[["messages", "nbytes"]].sum().reset_index()
         history = pd.DataFrame(folder.read_lines("metrics.jsonl"))
-        audit = parse_json(path / AUDIT, read_bytes(path / AUDIT)) if (path / AUDIT).exists() else None
+        audit, values = (
+            parse_json(path / name, read_bytes(path / name)) if (path / name).exists() else None
+            for name in (AUDIT, VALUES)
+        )
         return cls(
             path.resolve().name,
             folder.description,
@@ -103,6 +111,7 @@ class RunRecord:
             _columns(folder) if finished else {},
             folder.started,
             _shapes(folder) if finished else {},
+            values,
         )
 
     @property

@@ -15,11 +15,12 @@ from evenhand.report.page.people import people, performance
 from evenhand.report.page.presence import presence
 from evenhand.report.page.rounds import rounds
 from evenhand.report.page.shapes import shapes
+from evenhand.report.page.values import values
 from evenhand.report.record import RunRecord, Target
 
 Section: TypeAlias = Callable[[RunRecord, str], Markup]
 """From a run and the identifier of its heading to the section."""
-_ABOUT_THE_RUN: Final[tuple[Section, ...]] = (rounds, exchange, leaks, shapes, weights, particulars)
+_ABOUT_THE_RUN: Final[tuple[Section, ...]] = (values, rounds, exchange, leaks, shapes, weights, particulars)
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
     "binary": (performance, people, presence, *_ABOUT_THE_RUN),
     "classes": (classes, class_groups, *_ABOUT_THE_RUN),
