@@ -17,8 +17,9 @@ from evenhand.jobs.federation.files import read_party
 from evenhand.jobs.federation.predicting import ASKED_FOR
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.align import id_sums
-from evenhand.protocol.asking import ASKED, AskedParty
-from evenhand.protocol.messages import as_bytes
+from evenhand.protocol.asking import ASKED, TAKEN, AskedParty, AskServer
+from evenhand.protocol.messages import Message, as_bytes
+from evenhand.protocol.roles import SERVER, Sends
 
 RING = ("bank", "shop", "phone")
 EVERYBODY = pd.Index([f"{number:04d}" for number in range(1500)])
@@ -114,3 +115,26 @@ def test_a_party_may_answer_no_questions(federation: tuple[dict[str, Path], Path
     assert isinstance(ends["shop"], RunError)
     assert "answers no questions" in str(ends["shop"])
     assert {"server", *PARTIES} == set(ends)
+
+
+def test_parties_that_are_told_to_score_different_people_open_nothing(
+    federation: tuple[dict[str, Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums over different people, or over one person and many others, would take the parties' scores apart."""
+    paths, runs = federation
+    honest = asked(paths, runs, GUESSES[:20])["server"]["scores"]
+    handle = AskServer.handle
+
+    def deviating(server: AskServer, message: Message) -> Sends:
+        sends = handle(server, message)
+        return [
+            TAKEN.message(SERVER, "phone", places=one["places"][::-1].copy()) if one.receiver == "phone" else one
+            for one in sends
+        ]
+
+    monkeypatch.setattr(AskServer, "handle", deviating)
+    ends = asked(paths, runs, GUESSES[:20])
+    scores = np.array(ends["server"]["scores"], dtype=np.float64)
+    assert np.abs(honest).max() < 100.0
+    # Masks that do not cancel leave numbers between -8192 and 8192.
+    assert np.median(np.abs(scores)) > 1000.0

@@ -5,6 +5,7 @@ This exchange precedes joint scoring of new rows. The server sends checksums of 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -143,10 +144,13 @@ class AskedParty(Follower):
     ----------
     rows
         Positions in the party's table to score, in the common order; −1 for people whom it lacks.
+    people
+        Checksum of who is asked for and who is scored. Masks depend on it, so that parties that were told of different
+        people open nothing.
     """
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"rows": Integers, "_told": bool}
+    state_fields: ClassVar = {"rows": Integers, "people": str, "_told": bool}
 
     def __init__(
         self,
@@ -163,11 +167,13 @@ class AskedParty(Follower):
         self._among, self._admit = among, admit
         self._told = False
         self.rows: Integers = np.zeros(0, dtype=np.int64)
+        self.people = ""
 
     def handle(self, message: Message) -> Sends:
         if message.kind == ASKED.kind and not (self.done or self._told):
             kind, sums = self._own
             asked = message["sums"]
+            self.people = _checksum(message.text("kind").encode(), asked)
             if len(asked) and len(sums) and message.text("kind") != kind:
                 raise DataError(f"{self.name}'s ids are {kind}, those asked for are {message.text('kind')}")
             self._admit(len(asked))
@@ -184,5 +190,10 @@ class AskedParty(Follower):
             if (rows < 0).any() and not self._lacking:
                 raise ProtocolError(f"{self.name} is told to score people that it does not have; refused")
             self.rows, self.done = rows, True
+            self.people = _checksum(self.people.encode(), places)
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+
+
+def _checksum(before: bytes, numbers: Integers) -> str:
+    return hashlib.blake2b(before + b" " + np.ascontiguousarray(numbers, dtype="<i8").tobytes()).hexdigest()

@@ -220,5 +220,5 @@ def answering_program(
         encoder.require_learned(name, there)
         people += int(there.sum())
         rows = encoder.spread(matrix[asked.rows[there]], there)
-        yield scoring_party(job, name, model, rows, accepted, session, batch)
+        yield scoring_party(job, name, model, rows, accepted, session, batch, asked.people)
     return Answered(question.run, people)

@@ -332,10 +332,11 @@ def scoring_party(
     terms: VerticalTerms,
     session: Session | None,
     batch: int = 0,
+    people: str = "",
 ) -> Role:
     """Return a party's role in scoring; only the label holder can evaluate trees that cross parties."""
     if agrees_on_keys(terms):
-        return protected.scoring_party(terms, name, model, matrix, session, batch)
+        return protected.scoring_party(terms, name, model, matrix, session, batch, people)
     if not job.crosses_trees:
         return ScoreParty(name, model.predict(matrix))
     assert isinstance(model, TreesModel)

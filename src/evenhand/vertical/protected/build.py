@@ -109,9 +109,21 @@ def _shared_scores(
 
 
 def scoring_party(
-    terms: VerticalTerms, name: str, model: Scorer, matrix: Matrix, session: Session | None, batch: int = 0
+    terms: VerticalTerms,
+    name: str,
+    model: Scorer,
+    matrix: Matrix,
+    session: Session | None,
+    batch: int = 0,
+    people: str = "",
 ) -> Role:
-    """Return a party's role in scoring common rows: a party that is summed sends its scores, or share, masked."""
+    """Return a party's role in scoring common rows: a party that is summed sends its scores, or share, masked.
+
+    Parameters
+    ----------
+    people
+        Checksum of who is scored, as the party was told. Masks cancel only among parties that were told the same.
+    """
     keys, context = _session_of(name, session), _scores(terms, batch)
     inner: Role
     if isinstance(model, WeightShare) and terms.job.protection == "encrypted":
@@ -122,7 +134,7 @@ def scoring_party(
         inner = DealtScoreParty(name, model, matrix, _dealer_of(terms), keys, context)
     else:
         inner = ScoreParty(name, model.predict(matrix))
-    role = MaskedParty(inner, _summed(terms), keys, context, CLOSING)
+    role = MaskedParty(inner, _summed(terms), keys, f"{context} {people}", CLOSING)
     role.vocabulary = _SCORING
     return role
 
