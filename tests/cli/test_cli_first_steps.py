@@ -62,9 +62,12 @@ def test_what_is_given_is_not_guessed(here: Command, tmp_path: Path) -> None:
         frame.to_parquet(tmp_path / f"{name}.parquet")
     paths = [tmp_path / f"{name}.parquet" for name in frames]
     given = ["--label", "city", "--sensitive", "sex", "--id", "customer", "--out", tmp_path / "job.toml"]
-    done = here("init", *paths, *given)
+    done = here("init", *paths, *given, "--positive", "Ghent")
     assert done.returncode == 2
     assert "'city' has 3 different values" in done.stderr
+    done = here("init", *paths, *given[:-1], tmp_path / "cities.toml")
+    assert (done.returncode, "classes '" in done.stderr) == (0, True)
+    assert len(read_job(tmp_path / "cities.toml").party[0].label.classes) == 3
     given[1] = "outcome"
     assert here("init", *paths, *given).returncode == 0
     assert read_job(tmp_path / "job.toml").party[0].sensitive == ["sex"]

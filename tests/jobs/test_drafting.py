@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from evenhand.data.examples import example_files
-from evenhand.errors import ColumnWarning, InputError
+from evenhand.errors import ColumnWarning, EvenhandWarning, InputError
 from evenhand.jobs.checking import check_job_file
 from evenhand.jobs.drafted_text import draft_text
 from evenhand.jobs.drafting import DraftTable, complete_draft, draft_job
@@ -58,6 +59,32 @@ def test_a_draft_of_messy_tables_states_what_they_need(tables: list[DraftTable],
     assert all("(guessed)" in one for one in text.splitlines() if one.startswith(("id =", "bands", "types", "label")))
 
 
+def test_a_label_of_more_classes_or_numbers_is_drafted_and_checked(tables: list[DraftTable], folder: Path) -> None:
+    for label, kind, asked in (
+        ("region", "demographic-parity", ["east", "isles", "north", "south", "west"]),
+        ("income", "mean-prediction-parity", None),
+    ):
+        draft = complete_draft(draft_job(tables, label=label, sensitive=["age"]))
+        _, job = written(draft, folder)
+        assert job.party[0].label.classes == asked
+        assert job.party[0].label.positive is None
+        assert [one.kind for one in job.to_job().constraints] == [kind]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EvenhandWarning)
+            # Few of the twelve people of the isles are in these tables, and perhaps none in the training rows.
+            assert all("label 'isles'" in one for one in check_job_file(job, folder).problems)
+        # Nobody is asked which of several classes is the positive one.
+        person = Person({})
+        interview(tables, {**GIVEN, "id": ["customer", "customer_no"], "label": label}, person.ask, person.told.append)
+        assert not [one for one in person.asked if "positive" in one[0]]
+    assert job.job.loss == "squared"
+    # Five hundredths of the mean, to one digit.
+    assert job.to_job().constraints[0].epsilon == 100
+    loans = draft_job(tables, label="loans").loss
+    assert loans is not None
+    assert loans[0] == "poisson"
+
+
 @pytest.mark.parametrize(
     ("given", "ids"),
     [
@@ -83,7 +110,8 @@ def test_ids_are_given_for_each_table(given: list[str], ids: list[str], tables: 
         ({"sensitive": ["customer"]}, "--sensitive customer: this column is the id"),
         ({"positive": "maybe"}, "--positive maybe: the values of arrears are 'no', 'yes'"),
         ({"label": "nothing"}, "--label nothing: no table has such a column"),
-        ({"label": "region"}, "'region' has 5 different values"),
+        ({"label": "note"}, "but needs exactly two"),
+        ({"label": "region", "positive": "north"}, "'region' has 5 different values"),
     ],
 )
 def test_what_cannot_be_meant_names_the_option(given: Any, said: str, tables: list[DraftTable]) -> None:

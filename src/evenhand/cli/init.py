@@ -27,7 +27,7 @@ def init(
     id: Annotated[
         list[str] | None, typer.Option(help="Column that identifies a row; TABLE=COLUMN for one table. Repeatable.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column to predict, with two values.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict: two values, more classes, or a number.")] = None,
     positive: Annotated[str | None, typer.Option(help="The value of the label that counts as positive.")] = None,
     sensitive: Annotated[
         list[str] | None, typer.Option(help="Sensitive column: its groups are compared. Repeatable.")
@@ -86,7 +86,12 @@ def _ask(question: str, default: str) -> str:
 
 
 def _sum_up(draft: Draft) -> None:
-    remark(f"label: {draft.label} of {draft.holder}, positive {draft.positive!r}")
+    kind = f"positive {draft.positive!r}"
+    if draft.classes:
+        kind = f"classes {', '.join(map(repr, draft.classes))}"
+    elif draft.loss is not None:
+        kind = f"a number, with the {draft.loss[0]} loss"
+    remark(f"label: {draft.label} of {draft.holder}, {kind}")
     remark(f"groups: {', '.join(draft.sensitive) or 'none found; name sensitive columns with --sensitive'}")
     for owner, found in draft.proposed.items():
         for one in found:

@@ -15,6 +15,7 @@ from evenhand.jobs.proposals import Proposal
 from evenhand.printing import printable, toml_text
 
 _KEPT_LEVELS: Final = 100
+_LOSSES: Final = "others: squared, poisson, gamma, tweedie"
 TEST_FRACTION: Final = Proposal("test_fraction", 0.25, "share of the rows held out, to show how it does on new people")
 
 
@@ -37,17 +38,16 @@ def draft_text(draft: Draft, base: Path) -> str:
         )
     if not any(one.key == TEST_FRACTION.key for one in draft.job):
         lines.append(f"{TEST_FRACTION.line():<36}# {TEST_FRACTION.why}")
-    bound = 'constraint = { kind = "equal-opportunity", epsilon = 0.05, measure = "error" }'
-    if draft.sensitive:
-        lines += [
-            "# False-negative rates of any two groups differ by at most epsilon.",
-            "# Others: equalized-odds, demographic-parity, loss-parity, group-against-overall; see docs/concepts.md.",
-            bound,
-        ]
-    else:
-        lines.append(f"# {bound}   # once `sensitive` names columns")
+    if draft.loss is not None:
+        lines.append(f"loss = {toml_text(draft.loss[0])}   # (guessed) {draft.label} is a number; {_LOSSES}")
+    comments, bound = _bound(draft)
+    lines += [*comments, bound] if draft.sensitive else [f"# {bound}   # once `sensitive` names columns"]
     lines += [_proposal_line(one) for one in draft.job]
-    label = {"column": draft.label, "positive": draft.positive}
+    label: dict[str, object] = {"column": draft.label}
+    if draft.classes:
+        label["classes"] = list(draft.classes)
+    elif draft.is_binary:
+        label["positive"] = draft.positive
     described = [
         f"label = {toml_text(label)}{_guessed(draft, 'label')}",
         f"sensitive = {toml_text(draft.sensitive)}{_guessed(draft, 'sensitive', 'groups to compare; not features')}",
@@ -66,6 +66,23 @@ def draft_text(draft: Draft, base: Path) -> str:
                 *_taken(draft, [table]),
             ]
     return "\n".join(lines) + "\n"
+
+
+def _bound(draft: Draft) -> tuple[list[str], str]:
+    """Return comments on the drafted constraint, and its line."""
+    if draft.loss is not None:
+        told = ["# Mean predictions of any two groups differ by at most epsilon, in the unit of the label."]
+        others = "loss-parity, bounded-group-loss, group-against-overall"
+        bound: dict[str, object] = {"kind": "mean-prediction-parity", "epsilon": draft.loss[1]}
+    elif draft.classes:
+        told = ["# The rates at which each class is predicted differ by at most epsilon between any two groups."]
+        others = "equalized-odds, equal-opportunity of one class, loss-parity, group-against-overall"
+        bound = {"kind": "demographic-parity", "epsilon": 0.05}
+    else:
+        told = ["# False-negative rates of any two groups differ by at most epsilon."]
+        others = "equalized-odds, demographic-parity, loss-parity, group-against-overall"
+        bound = {"kind": "equal-opportunity", "epsilon": 0.05, "measure": "error"}
+    return [*told, f"# Others: {others}; see docs/concepts.md."], f"constraint = {toml_text(bound)}"
 
 
 def _id_line(draft: Draft, table: DraftTable) -> list[str]:

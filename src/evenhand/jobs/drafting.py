@@ -39,10 +39,14 @@ _LABELS: Final = (
 _GROUPS: Final = ("sex", "gender", "race", "ethnic", "origin", "national", "religion", "disab", "age_group", "minority")
 _POSITIVE: Final = ("yes", "true", "1", "positive", "y", "ja", "oui", "si")
 _MOST_GROUPS: Final = 12
+_MOST_NUMBERED: Final = 5
+"""Numbers with more different values are counts or amounts, and no classes."""
 _MOST_MISSING: Final = 0.2
 """A label or a sensitive column that is guessed lacks at most this share of its values."""
 _LEAST_DISTINCT: Final = 0.5
 """An id that is guessed has at least this share of different values."""
+_LEAST_GAP: Final = 0.05
+"""The drafted bound on gaps between mean predictions, as a share of the mean target."""
 _RARE: Final = 0.2
 """A label with a smaller share of positives is rare: the draft chooses a cut by costs."""
 
@@ -93,7 +97,11 @@ class Draft:
     common
         Number of ids that all parties have.
     share
-        Share of the rows with a label that are positive.
+        Share of the rows with a label that are positive; zero unless there are two labels.
+    classes
+        All labels, if there are three or more.
+    loss
+        The loss, if the label is a number, and the job's bound on gaps in its unit.
     proposed
         Keys of each table's section, by the table's name; clients share those of the first.
     job
@@ -114,6 +122,12 @@ class Draft:
     proposed: Mapping[str, Sequence[Proposal]] = field(default_factory=dict)
     job: Sequence[Proposal] = ()
     given: Set[str] = frozenset()
+    classes: Sequence[Any] = ()
+    loss: tuple[str, float] | None = None
+
+    @property
+    def is_binary(self) -> bool:
+        return not self.classes and self.loss is None
 
 
 def draft_job(
@@ -148,13 +162,16 @@ def draft_job(
     frames = {one.name: one.frame for one in tables} if split == "horizontal" else {holder: frame}
     section = LabelSection(column=label)
     values = {f"table {name!r}": _known_labels(one, label) for name, one in frames.items()}
-    negative, positive_ = two_labels(values, section)
-    if positive is not None:
-        if positive not in (str(negative), str(positive_)):
-            raise InputError(f"--positive {positive}: the values of {label} are {listed([negative, positive_])}")
-        positive_ = negative if positive == str(negative) else positive_
-    elif str(negative).lower() in _POSITIVE:
-        positive_ = negative
+    classes, loss = ((), None) if positive is not None else _more_than_two(values)
+    positive_: Any = None
+    if not classes and loss is None:
+        negative, positive_ = two_labels(values, section)
+        if positive is not None:
+            if positive not in (str(negative), str(positive_)):
+                raise InputError(f"--positive {positive}: the values of {label} are {listed([negative, positive_])}")
+            positive_ = negative if positive == str(negative) else positive_
+        elif str(negative).lower() in _POSITIVE:
+            positive_ = negative
     groups = _groups(frame, {label, *ids.values()}) if sensitive is None else list(dict.fromkeys(sensitive))
     for name in groups:
         if name not in frame.columns:
@@ -167,9 +184,25 @@ def draft_job(
         common = len(set.intersection(*(id_texts(one.frame[ids[one.name]]) for one in tables)))
         if len(tables) > 1 and common == 0:
             raise InputError(_nothing_common(tables, ids))
-    share = float(np.mean(np.concatenate([(one == positive_).to_numpy() for one in values.values()])))
+    two = positive_ is not None
+    share = float(np.mean(np.concatenate([(one == positive_).to_numpy() for one in values.values()]))) if two else 0.0
     said = frozenset(name for name, is_given in given.items() if is_given)
-    return Draft(split, tables, ids, holder, label, positive_, groups, common, share, given=said)
+    return Draft(
+        split, tables, ids, holder, label, positive_, groups, common, share, given=said, classes=classes, loss=loss
+    )
+
+
+def _more_than_two(values: Mapping[str, pd.Series]) -> tuple[Sequence[Any], tuple[str, float] | None]:
+    """Return the labels if there are few, or the loss for a number and a bound on gaps of its mean."""
+    whole = pd.concat(list(values.values()), ignore_index=True)
+    found, is_number = whole.unique().tolist(), pd.api.types.is_numeric_dtype(whole)
+    if 2 < len(found) <= (_MOST_NUMBERED if is_number else _MOST_GROUPS) and len({type(one) for one in found}) == 1:
+        return sorted(found), None
+    if len(found) <= 2 or not is_number:
+        return (), None
+    counts = bool((whole >= 0).all() and (whole == whole.round()).all())
+    bound = float(f"{_LEAST_GAP * max(float(whole.abs().mean()), 1e-300):.1g}")
+    return (), ("poisson" if counts else "squared", bound)
 
 
 def complete_draft(draft: Draft) -> Draft:

@@ -61,7 +61,7 @@ def interview(tables: Sequence[DraftTable], given: Mapping[str, Any], ask: Ask, 
         for name, column in list(draft.ids.items())[: 1 if draft.split == "horizontal" else None]:
             before = list(known["id"])
             draft = settle("id", f"Column of {name} that identifies a row", column, _named(name, before))
-    if known["positive"] is None:
+    if known["positive"] is None and draft.is_binary:
         draft = settle("positive", f"Value of {draft.label} that counts as positive", str(draft.positive))
     if known["sensitive"] is None:
         question = f"Sensitive columns of {draft.holder}, separated by commas ({LEAVE_OUT} for none)"

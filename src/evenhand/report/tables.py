@@ -78,8 +78,12 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}" if abs(value) < 1000.0 else f"{value:,.0f}"
 
 
-def _cell(value: float | None, digits: int = 4) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def _cell(value: float | None) -> str:
+    """Return a rate with four decimals, and an amount with as many digits as 80 columns have room for."""
+    if value is None:
+        return ""
+    digits = 4 if abs(value) < 100.0 else 1 if abs(value) < 1000.0 else 0
+    return f"{value:,.{digits}f}"
 
 
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
@@ -90,7 +94,7 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
     for name, value in result["quality"][rows].items():
         low_high = result["intervals"][rows].get(name)
-        interval = "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}"
+        interval = "" if low_high is None else f"{_cell(low_high[0])} to {_cell(low_high[1])}"
         numbers = _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name))
         table.add_row(as_text(name), *numbers)
     known = {**MEANINGS, **{name: metric.meaning for name, metric in METRICS.items()}}
