@@ -40,7 +40,7 @@ def test_a_fit_with_twelve_groups_ends_with_a_model() -> None:
             constraint=EqualizedOdds(0.02, measure="error"),
             encoder=PartyEncoder(numbers="standard"),
             random_state=0,
-        ).fit([columns[:, :3], columns[:, 3:6], columns[:, 6:]], labels, sensitive_features=pd.Series(group.astype(str)))
+        ).fit(np.split(columns, [3, 6], axis=1), labels, sensitive_features=pd.Series(group.astype(str)))
     assert len(sent) > 4
     assert min(sent) >= NARROWEST
     assert model.certificate_.violation <= 0.02

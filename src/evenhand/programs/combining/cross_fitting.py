@@ -111,7 +111,8 @@ class CrossFitting(LeafProblem):
     seen_by_all
         Places of rows in no fold, which are judged by the average of all models.
     same_rows
-        Whether all models have scores for the same rows. If not, who has the rows tells `take_average` of the last models.
+        Whether all models have scores for the same rows. If not, who has the rows tells `take_average` of the last
+        models.
     averaging
         By how much the value of each limit at the average of the models exceeds the average of the models' values.
     seen
