@@ -51,7 +51,7 @@ def train_coalition(
     for name in terms.names:
         data = stages[name].own
         assert isinstance(data, PartyData)
-        weights = start.models[name].weights if start is not None and warm else None  # type: ignore[attr-defined]
+        weights = start.models[name].weights if start is not None and warm else None
         parties.append(solver_roles.party(terms, name, replace(data, weights=weights)))
     finished = carry_out(lambda: (solver_roles.server(terms, own), parties), RunSettings(), lambda _: ())
     trained = solver_roles.solvers_server(finished.server)

@@ -208,7 +208,7 @@ class CrossFittedServer(Server):
         """
         self._take(self.best_scores, self.best_held_out, self.best_multipliers)
         if isinstance(self.problem, CrossFitting):
-            self.problem.take_models(self.scores)
+            self.problem.take_models(list(self.scores))
         self.cut_back({name: int(self.best[name]) for name in self.size()})
         self.certificate = Certificate(
             stationarity=self.best["stationarity"],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class CrossFitting(LeafProblem):
         The average of the models' values, each on the rows that it was fitted to.
     """
 
-    state_fields: ClassVar = {"averaging": Array, "seen": Array}
+    state_fields: ClassVar[dict[str, Any]] = {"averaging": Array, "seen": Array}
     parts: Sequence[Lagrangian] = ()
     unseen: Sequence[tuple[Integers, Integers]] = ()
     seen_by_all: Integers = np.zeros(0, dtype=np.int64)
