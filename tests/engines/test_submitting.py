@@ -91,6 +91,20 @@ def test_a_party_that_left_is_missing_although_it_is_still_registered(
         job_id = submitting.submit(federation.admin, "late", content, PARTIES)
         with pytest.raises(LostError, match=r"shop missing: .* was aborted and will not run"):
             submitting.wait_for_end(federation.admin, job_id, print, patience=6.0)
+        # Nobody's look aborts a job that goes on by itself.
+        waiting = submitting.submit(federation.admin, "waiting", content, PARTIES, detach=True)
+        with evenhand.federation.connect(federation.admin.kit, 2.0) as looking:
+            seen: list[str] = []
+
+            def look(status: str) -> None:
+                seen.append(status)
+                if any("shop" in one for one in seen):
+                    time.sleep(6.0)
+                    federation.attach(waiting).cancel()
+
+            with pytest.raises(RunError, match=r"^job \S+ was aborted$"):
+                looking.attach(waiting).wait(look)
+        assert any("waiting for shop" in one for one in seen)
     finally:
         shops.start("shop")
     wait_until(lambda: federation.parties()["shop"].answers)

@@ -45,7 +45,7 @@ class Party:
 
 
 class Progress:
-    report, silent, seconds = {"round": 7.0}, {"shop": 17.5}, 42.0
+    report, silent, seconds, resent = {"round": 7.0}, {"shop": 17.5}, 42.0, {"shop": 3}
 
 
 class Known:
@@ -81,6 +81,7 @@ def test_what_the_server_knows() -> None:
     assert found["evenhand_jobs", ("FINISHED:COMPLETED",)] == 2.0
     assert found["evenhand_job_rounds", ("running-1", 'a "name"\n')] == 7.0
     assert found["evenhand_job_silence_seconds", ("running-1", "shop")] == 17.5
+    assert found["evenhand_job_resent", ("running-1", "shop")] == 3.0
     assert figures(federation_metrics(cast(Federation, Gone()))) == {("evenhand_server_up", ()): 0.0}
 
 
@@ -111,6 +112,11 @@ def test_what_a_site_has_sent_and_received(runs: Path) -> None:
     assert found["evenhand_run_finished", ("one",)] == 1.0
     assert found["evenhand_run_working", ("one",)] == 0.0
     assert found["evenhand_run_rounds", ("one",)] >= 1.0
+    for party in ("bank", "shop", "phone"):
+        # One answer a round and some before and after; never more than there were questions.
+        asked = sum(one["messages"] for one in lines if (one["sender"], one["receiver"]) == ("server", party))
+        assert found["evenhand_run_rounds", ("one",)] <= found["evenhand_run_answers_total", ("one", party)] <= asked
+        assert 0.0 <= found["evenhand_run_answer_seconds_total", ("one", party)] <= lines[-1]["time"] - lines[0]["time"]
     assert figures(site_metrics(runs / "nowhere")) == {}
 
 

@@ -121,6 +121,8 @@ class Outgoing:
         """How often, and when last, the oldest message in flight was transmitted."""
         self._in_flight = 0
         """Bytes in flight: transmitted and not acknowledged."""
+        self.resent = 0
+        """How often a message was transmitted again because its acknowledgement was late."""
 
     def post(self, message: Message) -> None:
         self._unacknowledged[self.posted] = message
@@ -158,6 +160,7 @@ class Outgoing:
         oldest = self.acknowledged
         if oldest < self._next and now >= self.retries_at:
             found.append((oldest, self._unacknowledged[oldest]))
+            self.resent += 1
         while self.ready:
             found.append((self._next, self._unacknowledged[self._next]))
             self._in_flight += self._unacknowledged[self._next].nbytes

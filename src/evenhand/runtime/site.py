@@ -183,6 +183,11 @@ class Site:
         with self._changing:
             return {peer: end.silence(now) for peer, end in self._endpoint.ends.items() if peer not in self._gone}
 
+    def resent(self) -> dict[str, int]:
+        """Return how often messages were sent again to each peer."""
+        with self._changing:
+            return {peer: end.outgoing.resent for peer, end in self._endpoint.ends.items()}
+
     def _transmit_all(self, due: list[tuple[str, Packet]]) -> None:
         for peer, packet in due:
             self._transmit(peer, packet_bytes(packet))

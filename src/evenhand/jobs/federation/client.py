@@ -56,10 +56,14 @@ class Submission:
         FLARE's id of the job.
     run
         Name of the run folder at each side; a resumed run keeps the name that it had.
+    aborts
+        Whether waiting ends a job that is in the queue for a party that is missing for too long. A job that goes on by
+        itself, or is somebody else's, waits for its parties whoever looks.
     """
 
-    def __init__(self, federation: Federation, job_id: str, run: str) -> None:
+    def __init__(self, federation: Federation, job_id: str, run: str, *, aborts: bool = True) -> None:
         self._federation = federation
+        self._patience = federation.patience if aborts else None
         self.id = job_id
         self.run = run
 
@@ -99,7 +103,7 @@ class Submission:
         """
         from evenhand.runtime.nvflare.submitting import outcome, wait_for_end
 
-        wait_for_end(self._federation.admin, self.id, on_status, on_progress, self._federation.patience)
+        wait_for_end(self._federation.admin, self.id, on_status, on_progress, self._patience)
         told = outcome(self._federation.admin, self.id)
         return JobOutcome(told["run"], told["result"], told["folder"])
 
@@ -186,11 +190,11 @@ class Federation:
 
         wait_for_parties(self.admin, parties, self.patience, on_missing)
         job_id = submit(self.admin, name, content, parties, resume, detach=detach)
-        return Submission(self, job_id, resume or job_id)
+        return Submission(self, job_id, resume or job_id, aborts=not detach)
 
     def attach(self, job_id: str) -> Submission:
         """Follow a job that was submitted elsewhere, by FLARE's id of it."""
-        return Submission(self, self.record(job_id).id, job_id)
+        return Submission(self, self.record(job_id).id, job_id, aborts=False)
 
     def record(self, job_id: str) -> JobRecord:
         """Return the server's record of a job."""

@@ -225,6 +225,7 @@ class FederationServer(Controller):
         silences = {} if self._site is None else self._site.silences()
         return {
             "report": {name: value for name, value in self._last.items() if math.isfinite(value)},
+            "resent": {} if self._site is None else self._site.resent(),
             "silent": {name: seconds for name, seconds in silences.items() if seconds > SILENT},
             "seconds": time.monotonic() - self._began,
         }

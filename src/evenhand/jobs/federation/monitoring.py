@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenhand.errors import EvenhandError, LostError, ResourceError
+from evenhand.protocol.roles import SERVER
 from evenhand.runtime.files import is_held
 from evenhand.runtime.folder import RunFolder, is_run
 
@@ -76,6 +78,12 @@ def _progress_metrics(running: Sequence[tuple[JobRecord, JobProgress]]) -> Itera
     for name, help_, value in _PROGRESS:
         samples = [(one, value(found)) for one, (_, found) in zip(labels, running, strict=True)]
         yield SiteFigure(name, "gauge", help_, samples)
+    resent = [
+        ({"run": job.id, "party": name}, float(count))
+        for job, found in running
+        for name, count in sorted(found.resent.items())
+    ]
+    yield SiteFigure("evenhand_job_resent", "gauge", "Messages that a running job has sent to a party again.", resent)
     silent = [
         ({"run": job.id, "party": name}, age) for job, found in running for name, age in sorted(found.silent.items())
     ]
@@ -93,31 +101,41 @@ def site_metrics(runs: Path) -> list[SiteFigure]:
     folders = [path for path in runs.iterdir() if is_run(path)] if runs.is_dir() else []
     newest = sorted(folders, key=lambda path: path.stat().st_mtime)[-_NEWEST:]
     messages, nbytes = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    answers, seconds = Counter[tuple[str, str]](), defaultdict[tuple[str, str], float](float)
     rounds, working, finished = [], [], []
     for path in newest:
         folder = RunFolder.open(path)
+        asked: dict[str, float] = {}
         for entry in folder.read_lines("transcript.jsonl"):
             key = path.name, str(entry["sender"]), str(entry["receiver"])
             messages[key] += int(entry.get("messages", 1))
             nbytes[key] += int(entry["nbytes"])
+            if entry["sender"] == SERVER:
+                asked.setdefault(key[2], float(entry["time"]))
+            elif entry["receiver"] == SERVER and (since := asked.pop(key[1], None)) is not None:
+                answers[key[:2]] += 1
+                seconds[key[:2]] += float(entry["time"]) - since
         history = folder.read_lines("metrics.jsonl")
         if history:
             rounds.append(({"run": path.name}, float(history[-1]["round"])))
         working.append(({"run": path.name}, float(not folder.finished and is_held(path))))
         finished.append(({"run": path.name}, float(folder.finished)))
-    links = ("run", "sender", "receiver")
+    links, ends = ("run", "sender", "receiver"), ("run", "party")
+    counted: tuple[tuple[tuple[str, ...], str, str, Mapping[Any, float]], ...] = (
+        (links, "evenhand_run_messages_total", "Messages that this site has sent or received.", messages),
+        (links, "evenhand_run_bytes_total", "Bytes of these messages, without framing.", nbytes),
+        (ends, "evenhand_run_answers_total", "Answers of a party to the server.", answers),
+        (ends, "evenhand_run_answer_seconds_total", "Seconds until a party's answers came.", seconds),
+    )
     return [
         SiteFigure("evenhand_run_working", "gauge", "Whether a process works on a run of this site.", working),
         SiteFigure("evenhand_run_finished", "gauge", "Whether a run of this site has finished.", finished),
         SiteFigure("evenhand_run_rounds", "counter", "Rounds of a run, as far as this site counts them.", rounds),
         *(
             SiteFigure(
-                name, "counter", help_, [(dict(zip(links, key, strict=True)), float(n)) for key, n in found.items()]
+                name, "counter", help_, [(dict(zip(labels, key, strict=True)), float(n)) for key, n in found.items()]
             )
-            for name, help_, found in (
-                ("evenhand_run_messages_total", "Messages of a run that this site has sent or received.", messages),
-                ("evenhand_run_bytes_total", "Bytes of these messages, without framing.", nbytes),
-            )
+            for labels, name, help_, found in counted
         ),
     ]
 
@@ -137,13 +155,17 @@ def certificate_metrics(kits: Iterable[Path]) -> list[SiteFigure]:
 def metrics_server(host: str, port: int, found: Callable[[], list[SiteFigure]]) -> ThreadingHTTPServer:
     """Return a server of the figures; each request reads them anew."""
 
+    one_at_a_time = threading.Lock()
+
     class FiguresHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path != "/metrics":
                 self._answer(404, "the only page is /metrics\n")
                 return
             try:
-                self._answer(200, as_text(found()))
+                with one_at_a_time:
+                    text = as_text(found())
+                self._answer(200, text)
             except EvenhandError as error:
                 self._answer(500, f"{error}\n")
 

@@ -40,11 +40,14 @@ class JobProgress(NamedTuple):
         Participants that the server has not heard from, and the seconds of their silence.
     seconds
         Seconds since the job began.
+    resent
+        How often the server has sent a message again, by participant: on a line that loses packets, or is slow.
     """
 
     report: Report
     silent: dict[str, float]
     seconds: float
+    resent: dict[str, int]
 
 
 def submit(
@@ -188,7 +191,9 @@ def progress_of(admin: Admin, job_id: str, *, follows: bool = False) -> JobProgr
         except (api_spec.CommandError, api_spec.InternalError, api_spec.NoReply):
             # Its process exists, and is busy or not yet ready to answer.
             found = {}
-        return JobProgress(found.get("report", {}), found.get("silent", {}), found.get("seconds", 0.0))
+        return JobProgress(
+            found.get("report", {}), found.get("silent", {}), found.get("seconds", 0.0), found.get("resent", {})
+        )
 
     try:
         return admin.ask(ask)
