@@ -62,6 +62,10 @@ def test_networks_of_ones_own_are_trained_with_adam(solver: str, model: str) -> 
     found = resolved(solver, model)
     assert (found["optimizer"], found["step"], found["step_decay_every"]) == ("adam", 1e-3, None)
     assert found["local_epochs"] == "auto"
+    if solver == "fairfedavgalm":
+        assert (found["penalty"], found["dual_step"]) == (2.0, 1.0)
+        assert resolved(solver, model, penalty=0.3)["penalty"] == 0.3
+        assert resolved(solver, "mlp", optimizer="adam")["penalty"] == 0.1
     assert resolved(solver, "mlp")["optimizer"] == "sgd"
     assert resolved(solver, model, step=0.3)["optimizer"] == "sgd"
     assert resolved(solver, model, step=0.3, optimizer="adam")["step"] == 0.3

@@ -49,13 +49,13 @@ class FairFedAvgALM(AveragingOptions):
     Parameters
     ----------
     penalty
-        β of the first round. ``"auto"`` is 0.1 on tables. A gap of one (in mean loss, or in a rate) then adds to a
-        slice the weight of a slice with a tenth of the rows. A much larger penalty makes the weights of small slices
-        negative, and all decisions equal.
+        β of the first round. ``"auto"`` is 0.1 on tables, and 2 with Adam. With 0.1, a gap of one (in mean loss, or in
+        a rate) adds to a slice the weight of a slice with a tenth of the rows. A much larger penalty makes the weights
+        of small slices negative, and all decisions equal.
     growth
         b: β is multiplied by it after every round, and η_λ divided. ``"auto"`` is 1.02 on tables.
     dual_step
-        η_λ,0, the learning rate of the multipliers. ``"auto"`` is 0.1 on tables, like β.
+        η_λ,0, the learning rate of the multipliers. ``"auto"`` is 0.1 on tables, like β, and 1 with Adam.
     """
 
     penalty: NotNegative | Literal["auto"] = "auto"
@@ -67,6 +67,10 @@ class FairFedAvgALM(AveragingOptions):
 
     def for_networks(self) -> Mapping[str, Any]:
         return {**super().for_networks(), "penalty": 5.0, "growth": 1.05, "dual_step": 2.0}
+
+    def with_adam(self) -> Mapping[str, Any]:
+        # Adam keeps the length of steps, so a large penalty turns them away from the loss altogether.
+        return {"penalty": 2.0, "dual_step": 1.0, "growth": 1.05}
 
     def settings(self, round_number: int) -> RoundSettings:
         growth = float(self.growth)

@@ -132,6 +132,7 @@ class AveragingOptions(CheckedOptions):
         found["optimizer"] = "sgd" if on_tables or own_step else "adam"
         if (found["optimizer"] if self.optimizer == "auto" else self.optimizer) == "adam":
             found |= {"step": ADAM_STEP, "step_decay_every": None, "local_epochs": "auto"}
+            found |= {} if on_tables else self.with_adam()
         open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]
         return replace(self, **{name: found[name] for name in open_ones if name in found})
 
@@ -145,6 +146,10 @@ class AveragingOptions(CheckedOptions):
     def for_networks(self) -> Mapping[str, Any]:
         """Return the values of ``"auto"`` for ResNets and users' own modules, with unknown input scales."""
         return {"step": 0.01, "step_decay_every": 25, "local_epochs": 1}
+
+    def with_adam(self) -> Mapping[str, Any]:
+        """Return further values of ``"auto"`` for models that are trained with Adam."""
+        return {}
 
     def decayed_step(self, round_number: int) -> float:
         if self.schedule == "theorem":
