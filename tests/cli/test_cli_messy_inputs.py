@@ -94,6 +94,7 @@ def put(content: Any, path: Place, value: Any) -> Any:
 B, C = ("party", 0), ("party", 1)
 BANDS = "for instance bands = { age = [30, 60] }"
 MERGE = 'for instance merge = { region = "under 50" }'
+COMMAS = "The whole line is one column: name the sign between columns with delimiter"
 RISING = "give rising numbers, such as [30, 60]"
 UNDER = 'write it as "under 50", or name the groups'
 NOT_SENSITIVE = "which sensitive does not list; add it there, or remove it"
@@ -109,8 +110,12 @@ OF_PARTIES: list[tuple[Place, Any, tuple[str, ...]]] = [
     ((*B, "bands"), {"age": [True]}, ("key party.0.bands.age.0", "(it is True)")),
     ((*B, "bands"), {"agee": [30]}, ("party 'bank': bands names 'agee'", NOT_SENSITIVE)),
     ((*B, "bands"), {"income": [0]}, ("party 'bank': bands names 'income'", NOT_SENSITIVE)),
-    ((*B, "bands"), {"region": [1]}, ("party 'bank': bands.region: the column holds 'isles', which is no number",)),
-    ((*B, "bands"), {"age": [200]}, ("'age' has one group only ('under 200')",)),
+    (
+        (*B, "bands"),
+        {"region": [1]},
+        ("bands.region: the column holds 'isles', which is no number; merge groups of text",),
+    ),
+    ((*B, "bands"), {"age": [200]}, ("'age' has one group only ('under 200')", "change its groups")),
     ((*B, "merge"), "under 50", ("key party.0.merge: Input should be a valid table (it is 'under 50')", MERGE)),
     ((*B, "merge"), {"region": "under50"}, ("merge.region is 'under50'", UNDER)),
     ((*B, "merge"), {"region": "under 0"}, ("merge.region is 'under 0'", UNDER)),
@@ -157,7 +162,7 @@ OF_PARTIES: list[tuple[Place, Any, tuple[str, ...]]] = [
     ((*B, "decimal"), "comma", ("key party.0.decimal: Input should be '.' or ',' (it is 'comma')",)),
     ((*B, "delimiter"), "", ("party 'bank': delimiter is ''; give one character",)),
     ((*B, "delimiter"), "ab", ("party 'bank': delimiter is 'ab'; give one character",)),
-    ((*B, "delimiter"), "|", ("party 'bank': ", "bank.csv has no column 'customer' (there is 'customer,age,region")),
+    ((*B, "delimiter"), "|", ("party 'bank': ", "no column 'customer' (there is 'customer,age,region", COMMAS)),
     ((*B, "encoding"), "utf-16", ("bank.csv is not in the encoding 'utf-16'", "name another with encoding")),
     ((*B, "sensitive"), ["arrears"], ("party 'bank': sensitive lists the label 'arrears'",)),
     ((*B, "sensitive"), ["customer"], ("party 'bank': sensitive lists the id 'customer'",)),
@@ -177,7 +182,7 @@ OF_PARTIES: list[tuple[Place, Any, tuple[str, ...]]] = [
     ((*B, "weight"), "none", ("weight column 'none' is not in the table",)),
     ((*B, "columns"), ["income", "incmoe"], ("has no column 'incmoe' (there is 'income')",)),
     ((*B, "columns"), ["age", "arrears"], ("columns lists the label 'arrears'; a model must not use it",)),
-    ((*C, "table"), ".", ("party 'cards': ", "is not a file")),
+    ((*C, "table"), ".", ("party 'cards': ", "is not a file; name a CSV, Parquet")),
     ((*C, "table"), "*.csv", ("looks like a pattern for several files; name one file",)),
     (("bands",), {"age": [30]}, ("unknown key bands; it belongs under [[party]]",)),
     (("job", "duplicates"), "first", ("unknown key job.duplicates; it belongs under [[party]]",)),
@@ -198,7 +203,7 @@ OF_CLIENTS: list[tuple[Place, Any, tuple[str, ...]]] = [
     (("client", 0, "duplicates"), "first", ("unknown key client.0.duplicates; it belongs under [data]",)),
     (("client", 0, "id"), "customer", ("unknown key client.0.id; it belongs under [data]",)),
     (("data", "decimal"), ",", ("unknown key data.decimal; it belongs under [[client]]",)),
-    (("client", 1, "delimiter"), ";", ("client 'lyon': ", "has no column 'customer' (there is 'customer,age")),
+    (("client", 1, "delimiter"), ";", ("client 'lyon': ", "has no column 'customer' (there is 'customer,age", COMMAS)),
 ]
 
 

@@ -73,7 +73,9 @@ def check_groups(groups: Groups) -> None:
     for name, values in groups.items():
         if len(values) < 2 and name != PATTERNS:
             only = f"one group only ({values[0]!r})" if values else "no group that can be compared"
-            raise DataError(f"sensitive attribute {name!r} has {only}; it needs two or more")
+            raise DataError(
+                f"sensitive attribute {name!r} has {only}; it needs two or more: change its groups, or leave it out"
+            )
 
 
 def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:

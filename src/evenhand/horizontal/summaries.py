@@ -185,7 +185,10 @@ def common_groups(
         groups = {name: tuple(pd.factorize(pd.Series(values), sort=True)[1]) for name, values in seen.items()}
     for name in attributes:
         if len(groups[name]) < 2:
-            raise DataError(f"sensitive attribute {name!r} has one group only ({groups[name]}); it needs two or more")
+            raise DataError(
+                f"sensitive attribute {name!r} has one group only ({groups[name]}); it needs two or more: change its "
+                "groups, or leave it out"
+            )
     return {name: tuple(groups[name]) for name in attributes}
 
 

@@ -39,7 +39,7 @@ class Recoded:
             return cls(path, path.read_bytes().decode(encoding).encode())
         except (UnicodeError, LookupError) as error:
             raise DataError(
-                f"{path} is not in the encoding {encoding!r}: {error}\nname another with encoding, such as cp1252"
+                f"{path} is not in the encoding {encoding!r}: {error}; name another with encoding, such as cp1252"
             ) from error
 
     def __str__(self) -> str:

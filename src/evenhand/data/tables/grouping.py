@@ -48,7 +48,10 @@ class Grouping:
                 continue
             listed_groups = [group for groups in rule.values() for group in groups]
             if not rule or any(not new.strip() or not groups for new, groups in rule.items()):
-                raise InputError(f"merge.{name} has a group without a name, or without groups to merge into it")
+                raise InputError(
+                    f"merge.{name} has a group without a name, or without groups to merge into it; write it as "
+                    f'{{ {name} = {{ other = ["one", "another"] }} }}'
+                )
             if twice := next((group for group in listed_groups if listed_groups.count(group) > 1), None):
                 raise InputError(f"merge.{name} names {quoted(twice)} twice; merge each group into one")
 
@@ -82,7 +85,10 @@ class Grouping:
 def _banded(column: pd.Series, edges: Sequence[float]) -> pd.Series:
     numbers = pd.to_numeric(column, errors="coerce")
     if strange := column[numbers.isna() & column.notna()].unique().tolist():
-        raise DataError(f"bands.{column.name}: the column holds {quoted(strange[0])}, which is no number")
+        raise DataError(
+            f"bands.{column.name}: the column holds {quoted(strange[0])}, which is no number; merge groups of text "
+            "with merge"
+        )
     ends = [f"{edge:g}" for edge in edges]
     between = [f"{low} to under {high}" for low, high in pairwise(ends)]
     names = np.array([f"under {ends[0]}", *between, f"{ends[-1]} and over"], dtype=object)

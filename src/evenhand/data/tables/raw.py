@@ -212,7 +212,9 @@ def _as_type(column: pd.Series, name: str, kind: TypeName, decimal: Decimal) -> 
         return column.astype("Float64")
     found = read_numbers(column, decimal)
     if np.isnan(found.values).all():
-        raise DataError(f"column {name!r} holds {listed(found.words, most=3)} and no numbers; types says it does")
+        raise DataError(
+            f"column {name!r} holds {listed(found.words, most=3)} and no numbers; types says it does: mend types"
+        )
     return pd.Series(found.values, column.index)
 
 
@@ -225,7 +227,7 @@ def _text(column: pd.Series, raw: RawColumn) -> pd.Series:
 
 def _dates(raw: RawColumn) -> pd.Series:
     if raw.kind != "text":
-        raise DataError(f"column {raw.name!r} holds {raw.kind} values, no dates; types says it does")
+        raise DataError(f"column {raw.name!r} holds {raw.kind} values, no dates; types says it does: mend types")
     text = raw.series.astype(object).where(~raw.missing, None)
     found = read_dates(text.dropna().unique())
     if found.unclear:
@@ -319,7 +321,9 @@ def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> 
             close = difflib.get_close_matches(name, found, n=3) or list(found[:10])
             problems.append(f"no column {quoted(name)} (there is {listed(close)})")
     if problems:
-        raise DataError(f"{where} has {'; '.join(problems)}")
+        joined = len(found) == 1 and any(sign in found[0] for sign in ",;\t|")
+        way = ". The whole line is one column: name the sign between columns with delimiter" if joined else ""
+        raise DataError(f"{where} has {'; '.join(problems)}{way}")
 
 
 def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:

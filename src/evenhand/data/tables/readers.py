@@ -198,7 +198,7 @@ def local_file(text: str) -> Path:
         problem = f"{shown} cannot be opened: {error}"
     else:
         if not S_ISREG(found.st_mode):
-            problem = f"{shown} is not a file"
+            problem = f"{shown or 'the table'} is not a file; name a CSV, Parquet or DuckDB file"
         elif found.st_size == 0:
             problem = f"{shown} is empty"
     if problem:
