@@ -148,3 +148,15 @@ def test_a_cut_is_chosen_without_the_held_out_rows(tmp_path: Path) -> None:
     second = run_vertical_job(job, tmp_path, tmp_path / "second")  # type: ignore[arg-type]
     assert first.result["cut"] == second.result["cut"]
     assert first.result["quality"]["test"] != second.result["quality"]["test"]
+
+
+def test_a_job_for_one_place_says_which_keys_move() -> None:
+    parties = [
+        {"name": "bank", "role": "active", "table": "bank.csv", "label": {"column": "repaid"}},
+        {"name": "shop", "table": "shop.csv", "id": "customer"},
+    ]
+    with pytest.raises(JobError, match=r"Keep 'name', 'role' in each \[\[party\]\], and move its 'table', 'label'"):
+        parse_federation_job({"job": {}, "party": parties}, "job.toml")
+    clients = [{"name": "ghent", "table": "ghent.csv"}]
+    with pytest.raises(JobError, match=r"Keep 'name' in each \[\[client\]\], and move its 'table' to \[party\]"):
+        parse_federation_job({"job": {"split": "horizontal"}, "client": clients}, "job.toml")

@@ -24,6 +24,7 @@ from evenhand.jobs.vertical.file import (
     check_party,
     check_training,
 )
+from evenhand.printing import listed
 from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
@@ -232,13 +233,16 @@ def read_federation(path: Path) -> FederationFile:
 
 
 def parse_federation_job(content: dict[str, Any], where: str) -> AnyJob:
-    for kind in ("party", "client"):
-        sections = content.get(kind)
-        if isinstance(sections, list) and any(isinstance(one, dict) and _TABLE & one.keys() for one in sections):
+    kinds: dict[str, type[Strict]] = {"party": MemberSection, "client": ClientMember}
+    for kind, member in kinds.items():
+        sections = [one for one in content.get(kind) or () if isinstance(one, dict)]
+        if any(_TABLE & one.keys() for one in sections):
+            stay, own = member.model_fields, list(dict.fromkeys(name for one in sections for name in one))
             raise JobError(
                 f"{where}: this job file is for evenhand train in one place, because its [[{kind}]] sections say where "
                 "tables are. Between organisations the job only names the participants; each describes its table in a "
-                "party.toml of its own"
+                f"party.toml of its own. Keep {listed(name for name in own if name in stay)} in each [[{kind}]], and "
+                f"move its {listed((name for name in own if name not in stay), most=20)} to [party] of its party.toml"
             )
     section = content.get("job")
     if isinstance(section, dict) and section.get("split") == "horizontal":
