@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import tomllib
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 from support.contracts import assert_same_state
 from support.federation import Network, assert_alike, run_sites, write_shops
 
@@ -122,6 +124,31 @@ def test_a_party_bounds_its_signs_in_its_own_file(tmp_path: Path) -> None:
     paths["job"].write_text(job.replace("monotone = true", "own_columns = true"))
     with pytest.raises(InputError, match="phone has monotone columns, but the job does not say so"):
         next(party_program(read_federation_job(paths["job"]), read_party(paths["phone"]), tmp_path))
+
+
+def test_each_party_names_its_model_in_its_own_file(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    kinds = {"bank": "curves", "shop": {"kind": "mlp", "hidden": [4], "epochs": 3}, "phone": {"kind": "trees"}}
+    settings: dict[str, Any] = {"solver": "learners", "max_rounds": 3, "runtime": "auto", "constraint": FAIR}
+    settings["options"] = {"folds": 2}
+    paths = write_shops(tmp_path, settings)
+    for which in (*PARTIES, "together"):
+        content = tomllib.loads(paths[which].read_text())
+        for section in [content["party"]] if which in PARTIES else content["party"]:
+            section["model"] = kinds[section["name"]]
+        paths[which].write_text(tomli_w.dumps(content))
+    network = Network(0.2)
+    ends = run(paths, network)
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert isinstance(ends[name], PartyEnd), ends
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+    assert_alike(ends["server"], together.result)
+    assert "mlp" not in paths["job"].read_text()
+    settings["options"] |= {"exchange": "embedding"}
+    paths["job"].write_text(tomli_w.dumps(tomllib.loads(paths["job"].read_text()) | {"job": settings}))
+    with pytest.raises(JobError, match=r"job\.options\.exchange is .embedding., which is for runs in one process"):
+        read_federation_job(paths["job"])
 
 
 def test_weights_stay_with_the_label_and_count_as_in_one_process(tmp_path: Path) -> None:

@@ -203,11 +203,17 @@ def assert_alike(found: Any, expected: Any) -> None:
 
 
 def assert_close(one: Any, other: Any) -> None:
-    """The server's scores are masked sums in fixed point: numbers agree to a millionth, all else is the same."""
+    """The server's scores are masked sums in fixed point: numbers agree to a millionth, all else is the same.
+
+    What is left of a gradient depends on the step at which a solver ends.
+    """
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for name in one:
-            assert_close(one[name], other[name])
+            if name == "stationarity":
+                assert one[name] == pytest.approx(other[name], rel=1e-6, abs=1e-5)
+            else:
+                assert_close(one[name], other[name])
     elif isinstance(one, list):
         for left, right in zip(one, other, strict=True):
             assert_close(left, right)

@@ -150,8 +150,9 @@ _NOT_TRIED: Final[Mapping[str, str]] = {
     _KEYS: "public-key, public-keys, joining, column-count",
     _NUMBERS: "spectrum, gradient-norm, norms, go-back, full-pass, begin, finished, applied, proceed, staleness, "
     "next-triple, audited, score-triple, share-kept, absence-score, fairness, difference, share",
-    _OF_MODEL: "leaf-values, routes, score-request, trained-model, tilt, prox-al begin, prox-al finish, sqp finish, "
-    "reach, sqp leave out, trees count, trees splits, trees values, trees finish, look at scores, common cut",
+    _OF_MODEL: "leaf-values, routes, relation, score-request, trained-model, tilt, prox-al begin, prox-al finish, "
+    "sqp finish, reach, sqp leave out, trees count, trees splits, trees values, trees finish, look at scores, "
+    "common cut",
     _COUNTS: "summary, sums, rates, counts-by-group, prox-al summands, sqp left out, trees histograms, "
     "trees leaf sums, scores in bins",
     "it goes to those who hold the labels anyway": "labels, cut",

@@ -47,6 +47,7 @@ READ: Final[Mapping[str, Mapping[str, Nature]]] = {
     vfb2.THETA.kind: {"theta": "derivative"},
     linear.DIRECTION.kind: {"scores": "contribution"},
     learners.OUTPUTS.kind: {"columns": "contribution"},
+    learners.EMBEDDING.kind: {"features": "contribution"},
     linear.SCORES.kind: {"scores": "contribution"},
     linear.LEVERAGES.kind: {"leverages": "contribution"},
     PARTIAL_SCORES.kind: {"scores": "contribution"},

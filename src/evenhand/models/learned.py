@@ -6,12 +6,15 @@ from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import DataError, RunError
 from evenhand.models.learning.base import Fitted, PartyLearner, SavedLearner
 from evenhand.models.learning.linear import LinearLearner
+from evenhand.models.learning.random_features import RandomFeatures
 from evenhand.models.learning.reading import read
+from evenhand.models.relation import Relation, relation_from_state, relation_state
 from evenhand.protocol.state import State
 
 
@@ -35,13 +38,32 @@ class LearnedModel:
         The coefficients, and then the intercept.
     matrix
         The party's training rows, while it trains.
+    folds
+        Number of models of a round.
+    embeds
+        Whether the label holder's networks need the party's embeddings.
+    random_features
+        A part of the embedding, if there are embeddings.
+    relation
+        At the label holder: its networks over all parties' embeddings.
     """
 
-    state_fields: ClassVar = {"saved": list[SavedLearner], "centres": Array, "spreads": Array}
+    state_fields: ClassVar = {
+        "saved": list[SavedLearner],
+        "centres": Array,
+        "spreads": Array,
+        "weights": Array,
+        "embeds": bool,
+        "drawn": tuple[Array, Array] | None,
+        "related": tuple[tuple[tuple[str, ...], ...], dict[str, npt.NDArray[Any]]] | None,
+    }
 
     def __init__(self, learner: PartyLearner, columns: int, features: int = 1, intercept: bool = False) -> None:
         self.learner, self.columns, self.features, self.intercept = learner, columns, features, intercept
         self.matrix: Any = None
+        self.folds, self.embeds = 1, False
+        self.random_features: RandomFeatures | None = None
+        self.relation: Relation | None = None
         self.fitted: list[Fitted] = []
         self.centres: Array = np.zeros((0, features))
         self.spreads: Array = np.zeros((0, features))
@@ -85,6 +107,17 @@ class LearnedModel:
                 scores += self._scaled(shaped(one.outputs(matrix), matrix.shape[0], self.features), place) @ own
         return scores
 
+    def embedding(self, matrix: Any) -> Array:
+        """Return (rows, width): what the models of each round give on average, of unit spread, and random features."""
+        rows, width = matrix.shape[0], self.features
+        found = np.zeros((rows, len(self.fitted) // self.folds, width))
+        for place, one in enumerate(self.fitted):
+            if rows and self.spreads[place].any():
+                given = self._scaled(shaped(one.outputs(matrix), rows, width), place)
+                found[:, place // self.folds] += given / self.folds
+        drawn = [] if self.random_features is None else [self.random_features.outputs(matrix)]
+        return np.hstack([found.reshape(rows, -1), *drawn])
+
     def without_rows(self) -> LearnedModel:
         """Return a copy that holds no training rows of its own, other than those that a fitted model keeps."""
         found = copy(self)
@@ -105,6 +138,24 @@ class LearnedModel:
     def saved(self, saved: list[SavedLearner]) -> None:
         self.fitted = [read(one, self.learner) for one in saved]
 
+    @property
+    def drawn(self) -> tuple[Array, Array] | None:
+        """The random features as arrays, for checkpoints."""
+        return None if (found := self.random_features) is None else (found.weights, found.offsets)
+
+    @drawn.setter
+    def drawn(self, kept: tuple[Array, Array] | None) -> None:
+        self.random_features = None if kept is None else RandomFeatures(*kept)
+
+    @property
+    def related(self) -> tuple[tuple[tuple[str, ...], ...], dict[str, npt.NDArray[Any]]] | None:
+        """The relation as arrays, for checkpoints."""
+        return None if self.relation is None else (self.relation.groups, self.relation.arrays())
+
+    @related.setter
+    def related(self, kept: tuple[tuple[tuple[str, ...], ...], dict[str, npt.NDArray[Any]]] | None) -> None:
+        self.relation = None if kept is None else Relation.of(*kept)
+
 
 def learned_state(model: LearnedModel) -> State:
     """Return the model as a state: bytes of each fitted model, and their coefficients."""
@@ -112,7 +163,12 @@ def learned_state(model: LearnedModel) -> State:
     content = {f"content {place}": np.frombuffer(one.content, np.uint8) for place, one in enumerate(saved)}
     head: State = {"model": "learned", "weights": model.weights, "columns": model.columns}
     head |= {"features": model.features, "intercept": model.intercept, "formats": [one.format for one in saved]}
-    return {**head, "centres": model.centres, "spreads": model.spreads, **content}
+    head |= {"folds": model.folds, "embeds": model.embeds}
+    related = {} if model.relation is None else relation_state(model.relation)
+    if model.embeds and model.random_features is not None:
+        related |= {"embedding weights": model.random_features.weights}
+        related |= {"embedding offsets": model.random_features.offsets}
+    return {**head, "centres": model.centres, "spreads": model.spreads, **content, **related}
 
 
 def learned_from_state(state: State, learner: PartyLearner | None = None) -> LearnedModel:
@@ -121,6 +177,9 @@ def learned_from_state(state: State, learner: PartyLearner | None = None) -> Lea
     columns, features, intercept, formats = map(given.get, ("columns", "features", "intercept", "formats"))
     if not (type(columns) is type(features) is int and isinstance(intercept, bool) and isinstance(formats, list)):
         raise RunError("the weights file holds no model of learners")
+    folds, embeds = given.get("folds"), given.get("embeds")
+    if not (type(folds) is int and folds > 0 and len(formats) % folds == 0 and isinstance(embeds, bool)):
+        raise RunError("the weights file does not tell the number of models of a round")
     shape, contents = (len(formats), features), [given.get(f"content {place}") for place in range(len(formats))]
     numbers = {name: given.get(name) for name in ("weights", "centres", "spreads")}
     sizes = {"weights": (len(formats) * features + intercept,), "centres": shape, "spreads": shape}
@@ -129,7 +188,13 @@ def learned_from_state(state: State, learner: PartyLearner | None = None) -> Lea
     if not all(isinstance(one, np.ndarray) and one.dtype == np.uint8 for one in contents):
         raise RunError("the weights file lacks the content of a fitted model")
     model = LearnedModel(learner or LinearLearner(), columns, features, intercept)
+    model.folds, model.embeds, model.relation = folds, embeds, relation_from_state(state)
     model.weights, model.centres, model.spreads = numbers["weights"], numbers["centres"], numbers["spreads"]
+    weights, offsets = given.get("embedding weights"), given.get("embedding offsets")
+    if isinstance(weights, np.ndarray) and isinstance(offsets, np.ndarray):
+        if weights.shape != (columns, len(offsets)):
+            raise RunError("the weights file holds random features of other columns")
+        model.random_features = RandomFeatures(weights, offsets)
     kept = zip(formats, contents, strict=True)
     model.fitted = [read(SavedLearner(str(kind), content.tobytes()), learner) for kind, content in kept]
     return model

@@ -148,12 +148,16 @@ def _are_widths(hidden: Any, most: int) -> bool:
 
 
 def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
-    """Return the sum of all parties' scores and of the trees that cross parties."""
+    """Return the sum of all parties' scores, of trees that cross parties, and of what relates their embeddings."""
     scores: Array = np.sum([model.predict(matrices[name]) for name, model in models.items()], axis=0)
     for model in models.values():
         if isinstance(model, TreesModel) and isinstance(model.routes, Routes):
             trees = {name: one for name, one in models.items() if isinstance(one, TreesModel)}
             scores = scores + model.routes.scores({name: one.sides(matrices[name]) for name, one in trees.items()})
+        if isinstance(model, LearnedModel) and model.relation is not None:
+            learned = {name: one for name, one in models.items() if isinstance(one, LearnedModel) and one.embeds}
+            embeddings = {name: one.embedding(matrices[name]) for name, one in learned.items()}
+            scores = scores + model.relation.scores(embeddings)
     return scores
 
 

@@ -320,6 +320,11 @@ def _check_job(job: FederationJob) -> None:
         )
     if trained.missing_party == "absent" and job.crosses_trees:
         raise JobError('missing_party = "absent" is not for trees that cross parties; remove `interactions`')
+    if job.job.options.get("exchange", "scores") != "scores":
+        raise JobError(
+            'key job.options.exchange is "embedding", which is for runs in one process: between organisations parties '
+            'send the label holder scores of new rows only; set exchange = "scores"'
+        )
 
 
 def _check_clients_job(job: ClientsJob) -> None:

@@ -39,7 +39,7 @@ def section_learner(given: str | Mapping[str, Any], where: str = "model") -> Par
     kind, table = check_learner(given, where)
     if kind in NAMED:
         made = NAMED[kind]()
-        known = {one.name for one in fields(made)} - {"module", "curves"}
+        known = {one.name for one in fields(made)} - {"module", "curves", "columns", "read", "device"}
         if strange := sorted(set(table) - known):
             raise JobError(f"key {where}.{strange[0]} is no setting of {kind!r}; there are {', '.join(sorted(known))}")
         settings = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}

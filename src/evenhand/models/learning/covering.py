@@ -38,7 +38,7 @@ def length(columns: Any, seed: int, width: float) -> float:
 
 def own_random(columns: Any, seed: int) -> np.random.Generator:
     """Return a generator that only who knows the columns can repeat; the order of rows does not matter."""
-    along = _numbers(columns) @ np.random.default_rng(seed).standard_normal(columns.shape[1])
+    along = numbers(columns) @ np.random.default_rng(seed).standard_normal(columns.shape[1])
     digits = np.sort(np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6)) + 0.0
     digest = hashlib.sha256(digits.tobytes()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "big")])
@@ -75,7 +75,7 @@ class CoveredFit(Fitted):
         """Draw random functions of the party's columns, each column in units of its own spread."""
         if not sp.issparse(columns) and not isinstance(columns, np.ndarray):
             raise DataError("its model gives almost all rows the same, which hides nothing in a sum")
-        spread = np.asarray(_numbers(columns).std(axis=0))
+        spread = np.asarray(numbers(columns).std(axis=0))
         units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0.0)
         drawn = own_random(columns, seed).standard_normal((len(units), int(filled.sum())))
         return cls(inner, filled, units[:, None] * drawn)
@@ -91,7 +91,7 @@ class CoveredFit(Fitted):
             own = self.inner.outputs(columns)
             own = own[:, None] if own.ndim == 1 else own
             found[:, : own.shape[1]] = own
-        found[:, self.filled] = _numbers(columns) @ self.weights
+        found[:, self.filled] = numbers(columns) @ self.weights
         return found
 
     def saved(self) -> SavedLearner:
@@ -106,5 +106,6 @@ class CoveredFit(Fitted):
         return cls(inner, found["filled"], found["weights"])
 
 
-def _numbers(columns: Any) -> Array:
+def numbers(columns: Any) -> Array:
+    """Return encoded columns as an array, with zeros for missing values."""
     return np.nan_to_num(columns.toarray() if sp.issparse(columns) else np.asarray(columns, dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Networks as learners: perceptrons, and torch modules of the party's own (needs the `torch` extra).
+"""Networks as learners: perceptrons, and torch modules of the party's own.
 
 A part of the rows that the party was sent a response for tells it when to stop, and which weight decay to take. The
 network of the next round begins with the hidden layers of the one before, and with a last layer of zeros.
@@ -6,33 +6,30 @@ network of the next round begins with the hidden layers of the one before, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
-from safetensors.numpy import load, save
 
-from evenhand.arrays import Array
-from evenhand.errors import DataError, InputError, MissingExtraError
+from evenhand.arrays import Array, Integers
+from evenhand.errors import DataError, InputError
 from evenhand.models.learning.base import Encoding, Fitted, PartyLearner, SavedLearner
-from evenhand.models.learning.perceptron import PerceptronFit
+from evenhand.models.learning.modules import ModuleFit, ModuleTraining, torch_here
+from evenhand.models.learning.perceptron import PerceptronFit, PerceptronTraining
 from evenhand.protocol.job import Count, Positive
 
 FEWEST_ROWS = 100
 """Rows below which none are set aside: the network is trained for a quarter of the epochs."""
 DECAYS = (0.01, 0.3)
 """Weight decays of which the first round chooses one."""
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("A party's network", "torch") from error
-    return torch
+STEPS, SMALLEST_BATCH = 20, 16
+"""Steps of an epoch, at least, unless a step would have fewer rows than that."""
+LAST_RATE = 0.05
+"""Share of the learning rate that is left at the end of the schedule."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +39,20 @@ class NetworkLearner(PartyLearner):
     Parameters
     ----------
     hidden
-        Widths of the hidden layers of a perceptron. With several `features` the last one has that width.
+        Widths of the hidden layers of a perceptron. With several `features` the last one has that width, and
+        each unit's part of the output is sent.
     module
         A torch module that gives each row a number, or a function that makes one for a number of columns; None is a
-        perceptron. With several `features` the input of its last linear layer is sent.
+        perceptron, which needs no torch. With several `features` the parts of its last linear layer are sent.
+    columns
+        How the party's columns reach the network, as in `RegressorLearner`. ``"raw"`` needs `read`.
+    read
+        Takes some of the party's rows, and returns what the module takes of them, as an array or a tensor. It is called
+        for each batch, so that images or texts that the table only names are read from disk as they are needed.
     epochs
         Most passes over the rows in a round.
     batch
-        Rows of a step.
+        Most rows of a step; there are fewer where an epoch would have less than 20 steps.
     learning_rate
         Of AdamW, at first; it falls to almost zero over the epochs.
     patience
@@ -63,6 +66,8 @@ class NetworkLearner(PartyLearner):
 
     hidden: tuple[Count, ...] = (32, 16)
     module: Any = None
+    columns: Encoding = "standard"
+    read: Any = None
     epochs: Count = 20
     batch: Count = 256
     learning_rate: Positive = 3e-3
@@ -74,205 +79,120 @@ class NetworkLearner(PartyLearner):
         super().__post_init__()
         if self.module is not None and not callable(self.module):
             raise InputError(f"module is {self.module!r}; give a torch.nn.Module, or a function that makes one")
+        if self.read is not None and not callable(self.read):
+            raise InputError(f"read is {self.read!r}; give a function from some rows to what the module takes of them")
+        if self.module is None and (self.read is not None or self.device != "cpu"):
+            raise InputError("read and device are for a module; without one the network is a perceptron in numpy")
+        if (self.columns == "raw") != (self.read is not None):
+            raise InputError("columns = 'raw' and read belong together: read takes rows of the party's table")
+
+    @property
+    def encoding(self) -> Encoding:  # type: ignore[override]
+        return self.columns
 
     def fit(
         self, columns: Any, response: Array, weight: Array, *, warm: Fitted | None, seed: int, features: int
     ) -> Fitted:
-        torch = _torch()
+        with self._alone(seed):
+            rows = _Rows(columns, response, weight, np.random.default_rng(seed), self.aside, self._read)
+            decay = getattr(warm, "decay", None)
+            tried: list[tuple[float, int, PerceptronTraining | ModuleTraining]] = []
+            for one in (DECAYS if len(rows.held) else DECAYS[:1]) if decay is None else (decay,):
+                network = self._begun(columns.shape[1], features, one, seed, warm)
+                tried.append((self._train(network, rows, np.random.default_rng(seed)), len(tried), network))
+            network = min(tried, key=lambda found: found[:2])[2]
+        if isinstance(network, ModuleTraining):
+            return network.fitted(features > 1, self._read)
+        return network.fitted(features > 1)
+
+    def _read(self, columns: Any) -> Any:
+        return (self.read or dense)(columns)
+
+    @contextmanager
+    def _alone(self, seed: int) -> Iterator[None]:
+        """Hold torch's threads and its generator, which a module needs."""
+        if self.module is None:
+            with np.errstate(all="ignore"):
+                yield
+            return
+        torch_here()
         from evenhand.models.networks import seeded
         from evenhand.models.stacked import one_thread
 
         with one_thread(), seeded(seed):
-            rows = _Rows(torch, columns, response, weight, self.device, np.random.default_rng(seed), self.aside)
-            decay = getattr(warm, "decay", None)
-            state = self._state(torch, warm)
-            tried = []
-            for one in (DECAYS if len(rows.held) else DECAYS[:1]) if decay is None else (decay,):
-                torch.manual_seed(seed)
-                module = self._begun(torch, columns.shape[1], features, state)
-                loss = self._train(torch, module, rows, one, np.random.default_rng(seed))
-                tried.append((loss, one, module))
-            _, decay, module = min(tried, key=lambda found: found[0])
-            return self._fitted(module, decay, features)
+            yield
 
-    def _begun(self, torch: Any, width: int, features: int, state: Any) -> Any:
-        """Return the module that a round begins with."""
-        module = self._made(torch, width, features).to(self.device).float()
-        if state is not None:
-            module.load_state_dict(state)
-            last = _last(torch, module)
-            with torch.no_grad():
-                last.weight.zero_()
-                if last.bias is not None:
-                    last.bias.zero_()
-        return module
+    def _begun(
+        self, width: int, features: int, decay: float, seed: int, warm: Fitted | None
+    ) -> PerceptronTraining | ModuleTraining:
+        """Return the network that a round begins with."""
+        if self.module is not None:
+            state = warm.module.state_dict() if isinstance(warm, ModuleFit) else None
+            return ModuleTraining(self.module, decay, self.device, seed, width, state)
+        widths = (*self.hidden[:-1], features) if features > 1 else self.hidden
+        before = warm if isinstance(warm, PerceptronFit) else None
+        return PerceptronTraining((width, *widths, 1), decay, np.random.default_rng([seed, 1]), before)
 
-    def _made(self, torch: Any, width: int, features: int) -> Any:
-        if self.module is None:
-            widths = (*self.hidden[:-1], features) if features > 1 else self.hidden
-            layers: list[Any] = []
-            for inputs, outputs in zip((width, *widths), widths, strict=False):
-                layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
-            return torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 1))
-        return made_module(torch, self.module, width)
-
-    def _state(self, torch: Any, warm: Fitted | None) -> Any:
-        if isinstance(warm, PerceptronFit):
-            found = {}
-            for place, (weights, intercepts) in enumerate(warm.layers):
-                found[f"{2 * place}.weight"] = torch.from_numpy(np.ascontiguousarray(weights.T))
-                found[f"{2 * place}.bias"] = torch.from_numpy(intercepts)
-            return found
-        return warm.module.state_dict() if isinstance(warm, ModuleFit) else None
-
-    def _train(self, torch: Any, module: Any, rows: _Rows, decay: float, random: np.random.Generator) -> float:
-        """Train the module, and leave it at its best epoch; return the loss of the rows set aside."""
-        optimiser = torch.optim.AdamW(module.parameters(), lr=self.learning_rate, weight_decay=decay)
+    def _train(self, network: PerceptronTraining | ModuleTraining, rows: _Rows, random: np.random.Generator) -> float:
+        """Train the network, and leave it at its best epoch; return the loss of the rows set aside."""
         few = not len(rows.held) and self.aside > 0.0
         epochs = max(1, self.epochs // 4) if few else self.epochs
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs, 0.05 * self.learning_rate)
+        size = min(self.batch, max(SMALLEST_BATCH, len(rows.used) // STEPS))
         best, kept, futile = np.inf, None, 0
-        for _ in range(epochs):
-            module.train()
-            order = torch.from_numpy(random.permutation(len(rows.used)))
-            for start in range(0, len(order), self.batch):
-                some = rows.used[order[start : start + self.batch]]
-                # Batch normalisation needs more than one row.
-                if len(some) < 2 <= len(order):
-                    continue
-                optimiser.zero_grad(set_to_none=True)
-                loss = rows.loss(_numbers(module(rows.columns[some]), len(some)), some)
-                loss.backward()
-                optimiser.step()
-            schedule.step()
+        for epoch in range(epochs):
+            fall = 0.5 * (1.0 + np.cos(np.pi * epoch / epochs))
+            rate = self.learning_rate * (LAST_RATE + (1.0 - LAST_RATE) * fall)
+            for some in rows.batches(random.permutation(rows.used), size):
+                network.step(*some, rate)
             if not len(rows.held):
                 continue
-            module.eval()
-            with torch.no_grad():
-                given = [_numbers(module(rows.columns[part]), len(part)) for part in rows.held.split(self.batch * 16)]
-                now = float(rows.loss(torch.cat(given), rows.held))
+            now = rows.loss(network, 16 * self.batch)
             if now < best:
-                best, futile = now, 0
-                kept = {name: one.clone() for name, one in module.state_dict().items()}
+                best, futile, kept = now, 0, network.kept()
             else:
                 futile += 1
             if futile >= self.patience:
                 break
         if kept is not None:
-            module.load_state_dict(kept)
-        module.eval()
+            network.restore(kept)
         return best
-
-    def _fitted(self, module: Any, decay: float, features: int) -> Fitted:
-        if self.module is not None:
-            return ModuleFit(module, features > 1, decay, self.device)
-        arrays = [one.detach().cpu().numpy() for one in module.parameters()]
-        pairs = zip(arrays[::2], arrays[1::2], strict=True)
-        return PerceptronFit([(np.ascontiguousarray(one.T), other) for one, other in pairs], features > 1, decay)
 
     def load(self, saved: SavedLearner) -> Fitted:
         if saved.format != ModuleFit.format or self.module is None:
             raise DataError(f"a model of kind {saved.format!r} is none of this learner's")
-        torch, found = _torch(), load(saved.content)
-        (width, hidden), decay = found.pop("shape").tolist(), float(found.pop("decay")[0])
-        module = made_module(torch, self.module, int(width)).to(self.device).float()
-        module.load_state_dict({name: torch.from_numpy(one) for name, one in found.items()})
-        module.eval()
-        return ModuleFit(module, bool(hidden), decay, self.device, int(width))
-
-    encoding: ClassVar[Encoding] = "standard"
-
-
-class ModuleFit(Fitted):
-    """A trained torch module of the party's own.
-
-    Parameters
-    ----------
-    hidden
-        Whether the output is the input of its last linear layer.
-    """
-
-    format: ClassVar = "module"
-
-    def __init__(self, module: Any, hidden: bool, decay: float, device: str, width: int = 0) -> None:
-        self.module, self.hidden, self.decay, self.device, self.width = module, hidden, decay, device, width
-
-    def outputs(self, columns: Any) -> Array:
-        torch = _torch()
-        from evenhand.models.stacked import one_thread
-
-        self.width = columns.shape[1]
-        seen: list[Any] = []
-        hook = _last(torch, self.module).register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
-        try:
-            with one_thread(), torch.no_grad():
-                dense = _dense(columns)
-                given = []
-                for start in range(0, len(dense), 1024):
-                    part = torch.from_numpy(dense[start : start + 1024]).to(self.device)
-                    given.append(_numbers(self.module(part), len(part)))
-                found = torch.cat(seen if self.hidden else given) if given else torch.zeros(0)
-        finally:
-            hook.remove()
-        return np.asarray(found.cpu().numpy(), dtype=np.float64)
-
-    def saved(self) -> SavedLearner:
-        arrays = {name: one.detach().cpu().numpy() for name, one in self.module.state_dict().items()}
-        about = {"shape": np.array([self.width, int(self.hidden)]), "decay": np.array([self.decay])}
-        return SavedLearner(self.format, save({**arrays, **about}))
+        return ModuleFit.of(saved, self.module, self.device, self._read)
 
 
 class _Rows:
-    """The rows of a fit as tensors, and which of them are set aside."""
+    """The rows of a fit, and which of them are set aside; they are read batch by batch."""
 
     def __init__(
-        self,
-        torch: Any,
-        columns: Any,
-        response: Array,
-        weight: Array,
-        device: str,
-        random: np.random.Generator,
-        share: float,
+        self, columns: Any, response: Array, weight: Array, random: np.random.Generator, share: float, read: Any
     ) -> None:
         shown = random.permutation(np.flatnonzero(weight > 0.0))
         aside = int(share * len(shown)) if len(shown) >= FEWEST_ROWS else 0
-        self.columns = torch.from_numpy(_dense(columns)).to(device)
-        self.response = torch.from_numpy(response.astype(np.float32)).to(device)
-        self.weight = torch.from_numpy(weight.astype(np.float32)).to(device)
-        self.held, self.used = torch.from_numpy(shown[:aside]), torch.from_numpy(shown[aside:])
+        self.held, self.used = shown[:aside], shown[aside:]
+        # Sparse columns become dense, and raw ones are read, in each batch only.
+        self._columns = dense(columns) if isinstance(columns, np.ndarray) else columns
+        self._response, self._weight = response.astype(np.float32), weight.astype(np.float32)
+        self._read = read
 
-    def loss(self, given: Any, some: Any) -> Any:
-        weight = self.weight[some]
-        return (weight * (given - self.response[some]) ** 2).sum() / weight.sum()
+    def batches(self, places: Integers, size: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield what the network takes of some rows, their responses and their weights."""
+        for start in range(0, len(places), size):
+            some = places[start : start + size]
+            rows = self._columns.iloc[some] if hasattr(self._columns, "iloc") else self._columns[some]
+            yield self._read(rows), self._response[some], self._weight[some]
+
+    def loss(self, network: PerceptronTraining | ModuleTraining, size: int) -> float:
+        """Return the weighted mean squared error of the rows set aside."""
+        total = 0.0
+        for rows, response, weight in self.batches(self.held, size):
+            total += float(weight @ (network.given(rows) - response) ** 2)
+        return total / float(self._weight[self.held].sum())
 
 
-def _dense(columns: Any) -> Any:
+def dense(columns: Any) -> Any:
+    """Return columns as an array of single precision."""
     found = columns.toarray() if sp.issparse(columns) else np.asarray(columns)
     return np.ascontiguousarray(found, dtype=np.float32)
-
-
-def _numbers(given: Any, rows: int) -> Any:
-    """Return a number for each row; refuse other outputs."""
-    if tuple(given.shape) not in ((rows,), (rows, 1)):
-        raise DataError(f"its module gave an array of shape {tuple(given.shape)} for {rows} rows; one number is needed")
-    return given.reshape(rows)
-
-
-def _last(torch: Any, module: Any) -> Any:
-    found = [one for one in module.modules() if isinstance(one, torch.nn.Linear)]
-    if not found:
-        raise DataError("its module has no linear layer to end with; add torch.nn.Linear(..., 1)")
-    return found[-1]
-
-
-def made_module(torch: Any, module: Callable[..., Any], width: int) -> Any:
-    """Return a copy of a module, or what a function makes for a number of columns."""
-    import copy
-
-    if isinstance(module, torch.nn.Module):
-        return copy.deepcopy(module)
-    found = module(width)
-    if not isinstance(found, torch.nn.Module):
-        raise DataError(f"its function made a {type(found).__name__}; it must make a torch.nn.Module")
-    return found

@@ -41,7 +41,7 @@ class ModelColumns(Columns, Protocol):
 CURVATURE_FLOOR = 0.3
 """Least share of the loss's own curvature that is left where a tilt makes the Lagrangian concave."""
 PASSES = 6
-"""Most solutions of a round's problem."""
+"""Most solutions of a round's problem, by default."""
 TOLERANCE = 1e-7
 """Precision of a round's problem, unless a run asks for more."""
 DEPENDENT = 1e-10
@@ -92,12 +92,15 @@ class LeafProblem:
     ----------
     tolerance
         Relative precision of the objective in a solution.
+    passes
+        Most solutions of a problem, each under bounds moved further.
     wanted
         The requested problem. If rows of data change between rounds, it is set before each fit.
     """
 
     state_fields: ClassVar = {"shifted": ShiftedBounds}
     tolerance = TOLERANCE
+    passes = PASSES
 
     def __init__(
         self, wanted: Lagrangian, shrinkage: float, regulariser: float, judged: bool, grain: Array | None = None
@@ -159,7 +162,7 @@ class LeafProblem:
         best: LeafFit | None = None
         shift = self.shifted.shift
         self.shifted.begin()
-        for _ in range(PASSES):
+        for _ in range(self.passes):
             solution = self.solve(self.wanted, columns, scores, ridge, multipliers, penalty, start, limit)
             multipliers, start = solution.multipliers, solution.coefficients
             inverse = self._inverse(columns, ridge, solution)

@@ -6,7 +6,7 @@ of columns that a party sends in a round: `features` for each of them.
 
 from __future__ import annotations
 
-from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Coverage
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Coverage, Direction
 from evenhand.protocol.messages import Field, Schema, Vocabulary
 from evenhand.vertical.messages import INTEGER, NUMBER
 
@@ -49,16 +49,45 @@ OUTPUTS = Schema(
     coverage=Coverage(summed=True),
 )
 
+EMBEDDING = Schema(
+    "embedding",
+    {"features": Field("f8", ("embedding", "rows"))},
+    direction=PARTY_TO_SERVER,
+    reveals=(
+        "With exchange = 'embedding', once: random functions of the party's columns for every row. Rows with equal "
+        "columns have equal functions. As many functions as columns tell nearly all of the columns to those who know "
+        "some rows; where only sums arrive, they tell the sum over the passive parties."
+    ),
+    coverage=Coverage(summed=True),
+)
+
 COMBINATION = Schema(
     "combination",
-    {"coefficients": Field("f8", (None, "columns")), "intercept": NUMBER},
+    {"coefficients": Field("f8", (None, "columns")), "intercept": NUMBER, "embeds": INTEGER},
     direction=SERVER_TO_PARTIES,
     reveals=(
         "At the end, the coefficients of the party's own columns in each kept round, and the intercept for the first "
         "active party. Where only sums arrive, all passive parties have the same coefficients. Two runs that differ by "
-        "one person can tell that person's label by them."
+        "one person can tell that person's label by them. Also whether the label holder's networks need the party's "
+        "outputs for new rows one by one, rather than the score that they add up to."
     ),
     coverage=Coverage(from_labels=True),
 )
 
-VOCABULARY = Vocabulary(RESPONSE, OUTPUTS, COMBINATION, title="Vertical: learners")
+RELATION = Schema(
+    "relation",
+    {
+        "networks": Field("u1", (None,)),
+        "sizes": Field("i8", (None, "folds")),
+        "units": Field("f8", (None, 2)),
+        "coefficients": Field("f8", (None,)),
+    },
+    direction=Direction("server", "label holder"),
+    reveals=(
+        "To the first active party, which holds the labels: the networks over all parties' embeddings, with "
+        "exchange = 'embedding'."
+    ),
+    coverage=Coverage(from_labels=True),
+)
+
+VOCABULARY = Vocabulary(RESPONSE, OUTPUTS, EMBEDDING, COMBINATION, RELATION, title="Vertical: learners")

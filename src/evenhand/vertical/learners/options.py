@@ -37,6 +37,14 @@ class Learners(CheckedOptions):
         ``"end"``: the party ends the run. ``"continue"``: it sends a column of zeros for that round, and a warning is
         shown at the party only. Behind masks it sends a random function of its columns, because zeros would leave the
         sum to the other parties.
+    exchange
+        ``"scores"``: scores are sums over parties. ``"embedding"``: parties also send random functions of their
+        columns, once. After the last round the label holder fits a small network over all that parties have sent, for
+        interactions across parties, and keeps it if the held-out loss falls by a standard error. It takes no round. To
+        score new rows each party then gives the label holder its functions and its models' outputs one by one; where
+        only sums arrive, their sums. Not between organisations, with label privacy, or with raw columns.
+    embedding
+        Number of random functions.
     """
 
     features: Annotated[int, Field(ge=1, le=256)] = 1
@@ -44,6 +52,8 @@ class Learners(CheckedOptions):
     exact_rates: bool = True
     patience: Count = 2
     failing: Literal["end", "continue"] = "end"
+    exchange: Literal["scores", "embedding"] = "scores"
+    embedding: Annotated[int, Field(ge=1, le=256)] = 16
 
     def folds_of(self, terms: VerticalTerms) -> int:
         """Return the number of models that a run fits."""
@@ -51,3 +61,8 @@ class Learners(CheckedOptions):
         equal = any(row.lower == row.upper for row in rows)
         single = equal or not self.exact_rates or job.label_privacy is not None or terms.n_rows < FEWEST_ROWS
         return 1 if single else self.folds
+
+    def sizes(self, terms: VerticalTerms) -> dict[str, int]:
+        """Return the sizes of arrays in messages."""
+        folds = self.folds_of(terms)
+        return {"folds": folds, "columns": folds * self.features, "embedding": self.embedding}

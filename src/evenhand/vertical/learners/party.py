@@ -6,6 +6,7 @@ import warnings
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from evenhand.arrays import Array
 from evenhand.errors import DataError, EvenhandError, InputError, LearnerWarning, ProtocolError
@@ -13,10 +14,12 @@ from evenhand.models.learned import LearnedModel, shaped
 from evenhand.models.learning.base import Fitted, Nothing, PartyLearner
 from evenhand.models.learning.covering import OF_MODELS, OF_ROUNDS, CoveredFit, covering, length
 from evenhand.models.learning.linear import LinearLearner
+from evenhand.models.learning.random_features import RandomFeatures
+from evenhand.models.relation import Relation
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.learners.messages import COMBINATION, OUTPUTS, RESPONSE, VOCABULARY
+from evenhand.vertical.learners.messages import COMBINATION, EMBEDDING, OUTPUTS, RELATION, RESPONSE, VOCABULARY
 from evenhand.vertical.learners.options import Learners
 from evenhand.vertical.problem import Party, PartyData, check_rows, has_intercept
 
@@ -37,8 +40,13 @@ class LearnersParty(Party):
         self.folds = options.folds_of(terms)
         columns, intercept = own.matrix.shape[1], has_intercept(terms, name)
         super().__init__(terms, name, LearnedModel(self.learner, columns, options.features, intercept))
-        self.sizes = {**self.sizes, "folds": self.folds, "columns": self.folds * options.features}
-        self.model.matrix = own.matrix
+        self.sizes = {
+            **self.sizes,
+            "folds": self.folds,
+            "columns": self.folds * options.features,
+            "embedding": options.embedding,
+        }
+        self.model.matrix, self.model.folds = own.matrix, self.folds
         # Whether what the party sends hides in a sum what others send.
         self._covers = terms.only_sums and name in terms.passive
         # Length of all columns of the round, where they cover others.
@@ -49,15 +57,47 @@ class LearnersParty(Party):
     def handle(self, message: Message) -> Sends:
         if message.kind == RESPONSE.kind:
             self.round = message.integer("round")
-            return [self._answer(message)]
+            answer = self._answer(message)
+            embeds = self.options.exchange == "embedding" and self.round == 1
+            return [self._embedding(), answer] if embeds else [answer]
         if message.kind == COMBINATION.kind:
             kept = message["coefficients"]
             if kept.size > len(self.model.fitted) * self.options.features:
                 raise ProtocolError(f"{self.name} was sent coefficients of columns that it has not sent")
             self.model.keep(kept.ravel(), message.number("intercept"))
+            self.model.embeds = bool(message.integer("embeds"))
             self.done = True
             return ()
+        if message.kind == RELATION.kind and self.name == self.terms.active[0]:
+            self.model.relation = self._relation(message)
+            return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
+
+    def _embedding(self) -> Message:
+        """Draw random functions of the party's columns."""
+        matrix, count = self.model.matrix, self.options.embedding
+        if not sp.issparse(matrix) and not isinstance(matrix, np.ndarray):
+            raise InputError(
+                f"{self.name}: its model takes raw columns, of which no random functions can be drawn; set exchange = "
+                "'scores' in the solver's options"
+            )
+        self.model.random_features = RandomFeatures.drawn(matrix, count, self._seed(0, 0))
+        features = np.ascontiguousarray(self.model.random_features.outputs(matrix).T)
+        return EMBEDDING.message(self.name, SERVER, features=features)
+
+    def _seed(self, number: int, fold: int) -> int:
+        """Return a seed of the party's own, so that adding a party does not change other models."""
+        entropy = [self.terms.job.seed, self.terms.names.index(self.name), number, fold]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0]) % 2**31
+
+    def _relation(self, message: Message) -> Relation:
+        """Read the networks over all parties' embeddings."""
+        together = (self.terms.active[:1], self.terms.passive)
+        groups = together if self.terms.only_sums else tuple((one,) for one in self.terms.names)
+        try:
+            return Relation.of(groups, message.body)
+        except (ValueError, KeyError) as error:
+            raise ProtocolError(f"{self.name} was sent networks that cannot be read: {error}") from error
 
     def _answer(self, message: Message) -> Message:
         """Fit a model to each working response."""
@@ -75,9 +115,7 @@ class LearnersParty(Party):
         before = len(self.model.fitted) - self.folds
         warm = self.model.fitted[before] if before >= 0 else None
         warm = warm.inner if isinstance(warm, CoveredFit) else warm
-        # Each party, round and model has a seed of its own, so that adding a party does not change other models.
-        entropy = [self.terms.job.seed, self.terms.names.index(self.name), self.round, fold]
-        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) % 2**31
+        seed = self._seed(self.round, fold)
         found, outputs = self._fitted(response, curvature, warm, seed)
         if self._covers and not (full := covering(outputs)).all():
             found = CoveredFit.drawn(found, ~full, self.model.matrix, seed)
