@@ -21,7 +21,7 @@ from evenhand.data.tables.reference import Reference
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame
+from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame, with_lacking
 from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.quality import QualityRows, quality, scored, told_cut
@@ -391,7 +391,11 @@ def score_new_clients(
             with naming(owner):
                 scores = score(client_pictures(section, frame, job, base))
         else:
-            frame = open_frame(section, job.data, base, owner, encoder.columns_in)
+            lacking = job.data.lacking_columns == "missing"
+            frame = open_frame(section, job.data, base, owner, None if lacking else encoder.columns_in)
+            if lacking:
+                with naming(owner):
+                    frame = with_lacking(frame, encoder.columns_in, job.data, owner)[encoder.columns_in]
             frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
             with naming(owner):
                 scores = score(encoded(encoder, frame))

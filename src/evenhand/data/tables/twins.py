@@ -39,7 +39,7 @@ def _told(column: pd.Series, groups: Integers) -> str | None:
     """Return the share of rows of which the group is told, as text; None if it is not."""
     shares = np.bincount(groups[groups >= 0]) / max(int((groups >= 0).sum()), 1)
     chance = 1.0 - float(np.square(shares).sum())
-    if chance == 0.0:
+    if chance == 0.0 or column.isna().all():
         return None
     values, levels = pd.factorize(column.astype(str) if column.dtype == object else column)
     numeric = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)

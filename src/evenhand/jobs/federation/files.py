@@ -336,6 +336,11 @@ def _check_clients_job(job: ClientsJob) -> None:
             "remove the keys server and clock: between organisations the server has no rows, and the virtual clock "
             "exists only in simulation"
         )
+    if job.data.lacking_columns == "missing" and job.data.columns is None:
+        raise JobError(
+            'lacking_columns = "missing" needs data.columns between organisations, because a client sees only its own '
+            "table; list the features of all clients"
+        )
     if job.n_classes is not None or job.to_model().kind == "resnet18":
         raise JobError(
             "between organisations, horizontal jobs train two classes on columns of tables; remove data.label.classes, "

@@ -96,6 +96,12 @@ class DataSection(EncodedSection, GroupedSection):
     columns: list[str] | None = key(
         "Columns to use as features. By default all but id, label, weight and sensitive columns.", ["age", "ward"], None
     )
+    lacking_columns: Literal["refuse", "missing"] = key(
+        "What to do if a client's table lacks feature columns. `missing`: features are those of all clients together, "
+        "and a column that a client lacks is missing in all its rows.",
+        "missing",
+        "refuse",
+    )
     id: str | None = key("Column that identifies a person. By default rows are numbered.", "patient", None)
     scale: bool = key("Whether numeric columns are standardised, over all clients.", False, True)
     encoder: str | None = key(

@@ -114,6 +114,7 @@ class ClientTable:
         """Select the feature columns, which must exist; convert text that holds numbers."""
         data = self._job.data
         with naming(self.owner):
+            self.frame = with_lacking(self.frame, columns, data, self.owner)
             _require(columns or data.beside, self.frame)
         self.columns = columns
         self.frame = numbers_read(self.frame, self._section, columns, data, self.owner)
@@ -359,13 +360,25 @@ def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Matrix:
     return matrix.astype(np.float64, copy=False) if sp.issparse(matrix) else np.asarray(matrix, dtype=np.float64)
 
 
+def with_lacking(frame: pd.DataFrame, columns: Sequence[str], data: DataSection, owner: str) -> pd.DataFrame:
+    """Add feature columns that a client lacks as missing values, if the job allows that."""
+    lacks = [name for name in columns if name not in frame.columns]
+    if data.lacking_columns == "refuse" or not lacks:
+        return frame
+    if len(lacks) == len(columns):
+        raise DataError(f"the table has none of the feature columns ({listed(columns)})")
+    tell(owner, [f"the table lacks {listed(lacks)}, which are missing in all its rows"])
+    return frame.assign(**dict.fromkeys(lacks, np.nan))
+
+
 def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
-    """Return the feature columns, which every client must have."""
+    """Return the feature columns, which every client must have unless the job takes those that it lacks as missing."""
     first, beside = next(iter(frames)), data.beside
     columns = data.columns
     if columns is None:
         left_out = [*beside, *(name for name, kind in data.types.items() if kind == "leave out")]
-        columns = [str(name) for name in frames[first].columns if name not in left_out]
+        whose = [frames[first]] if data.lacking_columns == "refuse" else frames.values()
+        columns = list(dict.fromkeys(str(name) for frame in whose for name in frame.columns if name not in left_out))
         if not columns:
             raise DataError(f"client {first!r}: no feature columns are left beside id, label and sensitive ones")
     for key in ("types", "missing", "numbers"):
@@ -375,7 +388,7 @@ def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> li
                 raise DataError(f"data.{key} names {name!r}, which is not a column; there is {listed(frames[first])}")
     for name, frame in frames.items():
         with naming(f"client {name!r}"):
-            _require([*columns, *beside], frame)
+            _require([*columns, *beside] if data.lacking_columns == "refuse" else beside, frame)
             more = [str(one) for one in frame.columns if one not in (*columns, *beside, *data.types)]
             if data.columns is None and more:
                 raise DataError(
