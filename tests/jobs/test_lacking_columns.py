@@ -24,8 +24,7 @@ def _hospitals(folder: Path, lacks: bool, **job: object) -> HospitalJob:
         made.frames[name] = (
             made.frames[name].drop(columns=column) if lacks else made.frames[name].assign(**{column: np.nan})
         )
-    if lacks:
-        made.content["data"] |= {"lacking_columns": "missing"}
+    made.content["data"] |= {"lacking_columns": "missing"}
     return made
 
 

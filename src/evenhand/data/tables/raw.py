@@ -258,10 +258,7 @@ def with_numbers(
     for name in columns:
         if name in known or name not in frame.columns:
             continue
-        if frame[name].isna().all():
-            # A column without values goes with any kind.
-            changed[name] = pd.Series(np.nan, frame.index)
-        elif (found := numbers_in(frame[name], name, where, typed=typed)) is not None:
+        if (found := numbers_in(frame[name], name, where, typed=typed)) is not None:
             changed[name] = pd.Series(found.values, frame.index)
     return frame.assign(**changed) if changed else frame
 

@@ -361,9 +361,11 @@ def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Matrix:
 
 
 def with_lacking(frame: pd.DataFrame, columns: Sequence[str], data: DataSection, owner: str) -> pd.DataFrame:
-    """Add feature columns that a client lacks as missing values, if the job allows that."""
-    lacks = [name for name in columns if name not in frame.columns]
-    if data.lacking_columns == "refuse" or not lacks:
+    """Add feature columns that a client lacks, or has no value in, as missing values, if the job allows that."""
+    if data.lacking_columns == "refuse":
+        return frame
+    lacks = [name for name in columns if name not in frame.columns or frame[name].isna().all()]
+    if not lacks:
         return frame
     if len(lacks) == len(columns):
         raise DataError(f"the table has none of the feature columns ({listed(columns)})")
