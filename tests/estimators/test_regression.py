@@ -248,3 +248,21 @@ def test_a_target_that_outweighs_all_others_is_refused_by_name() -> None:
     targets[7] = 1e9
     with pytest.raises(DataError, match="cap large targets"):
         VerticalRegressor(loss="gamma").fit(split(matrix), targets)
+
+
+@pytest.mark.filterwarnings("ignore::evenhand.errors.EvenhandWarning")
+def test_the_unit_of_the_target_does_not_matter() -> None:
+    """In thousandths the same model comes after as many rounds, as near to the optimum: tolerances are relative."""
+    random = np.random.default_rng(0)
+    hidden = random.normal(size=(600, 3))
+    tables = [np.c_[hidden + 0.5 * random.normal(size=(600, 3)), random.normal(size=(600, 3))] for _ in range(3)]
+    target = hidden.sum(axis=1) + random.normal(size=600)
+    one, thousand = (
+        VerticalRegressor(loss="squared", tol=1e-6, protection="none").fit(tables, unit * target)
+        for unit in (1.0, 1000.0)
+    )
+    assert one.n_iter_ == thousand.n_iter_
+    assert one.certificate_.converged
+    assert thousand.certificate_.objective == pytest.approx(1e6 * one.certificate_.objective, rel=1e-6)
+    assert thousand.certificate_.bound == pytest.approx(one.certificate_.bound, rel=0.2)
+    assert one.certificate_.bound <= 2e-5

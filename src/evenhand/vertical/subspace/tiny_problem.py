@@ -419,6 +419,9 @@ class TinyProblem:
         # A pass over the same columns starts from the factorisation of the one before.
         root, left = None, MOST_STEPS
 
+        # The objective of amounts has their unit squared, and tolerances are relative to it.
+        promised = decrement / max(1.0, abs(objective))
+
         def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
             nonlocal multipliers, root, left
             solution = solve_reduced(
@@ -430,7 +433,7 @@ class TinyProblem:
                 start=start,
                 penalty=penalty,
                 # A run that asks for the last digits must have them in the tiny problem, too.
-                tolerance=max(1e-13, min(1e-10, 0.01 * self._tol), min(0.01 * decrement, LOOSEST)),
+                tolerance=max(1e-13, min(1e-10, 0.01 * self._tol), min(0.01 * promised, LOOSEST)),
                 feasibility=max(1e-12, 0.1 * min(FEASIBLE, self._tol)),
                 limit=min(30, left),
                 sample=sample,
