@@ -17,12 +17,12 @@ from support.problems import small
 pytest.importorskip("torch")
 
 from evenhand.data.public.loaders import Dataset
-from evenhand.errors import InputError
+from evenhand.errors import InputError, RunError
 from evenhand.solvers import HORIZONTAL
 from evenhand_reproductions import methods
 from evenhand_reproductions.benchmark import grid as grids
 from evenhand_reproductions.benchmark.grid import Grid, merged
-from evenhand_reproductions.benchmark.leaderboard import GAP, losses, page, ranks, stability
+from evenhand_reproductions.benchmark.leaderboard import GAP, comparable, losses, page, ranks, stability
 from evenhand_reproductions.benchmark.places import places
 from evenhand_reproductions.benchmark.splits import SPLITS, client_numbers
 from evenhand_reproductions.methods import adaptive
@@ -158,6 +158,21 @@ def test_ranks_and_a_method_that_fails() -> None:
     assert "| d | 0 | DivergenceError" in text
     # Gaps of 0.1 and more are beyond ε = 0.05.
     assert "| b | 2.0 | 1.0 | 1.5 | 0 | 0.00 | 1.00 |" in text
+
+
+def test_draws_that_a_method_refuses_are_left_out_for_all() -> None:
+    cell = next(Grid(("fedavg",), ("tiny",)).cells())
+    numbers = {"DP": 0.1, "training rounds": 3, "bytes": 100, "cpu": 1.0, "accuracy": 0.8, GAP: 0.1}
+    rows = [
+        {**cell, **numbers, "method": name, "seed": seed, "outcome": "ended"} for name in "abc" for seed in (1, 2, 3)
+    ]
+    rows[0] = {**cell, "method": "a", "seed": 1, "outcome": "ConstraintError: slice is empty", "cpu": 0.0}
+    assert set(comparable(pd.DataFrame(rows))["seed"]) == {2, 3}
+    text = page(rows)
+    assert "1 of 3 draws of rows are left out" in text
+    assert "| b | 2 | 80.00 ± 0.00 |" in text
+    with pytest.raises(RunError, match="take more rows"):
+        page(rows[:1])
 
 
 def test_a_strangers_method_joins_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,17 +53,38 @@ def write(records: Sequence[Record], folder: Path) -> list[Path]:
     return [kept, path]
 
 
+EMPTY: Final = "ConstraintError"
+"""A draw of rows in which a group has no rows of a label: methods with a constraint refuse it."""
+
+
+def comparable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the records of draws that no method refused: means of others would be over other draws."""
+    refused = frame["outcome"].str.startswith(EMPTY)
+    draws = pd.MultiIndex.from_frame(frame[[*GROUP, "seed"]].astype(str))
+    return frame[~draws.isin(draws[refused])]
+
+
 def page(records: Sequence[Record]) -> str:
-    frame = pd.DataFrame(records)
+    every = pd.DataFrame(records)
+    frame = comparable(every)
+    draws = len(every.drop_duplicates([*GROUP, "seed"])), len(frame.drop_duplicates([*GROUP, "seed"]))
+    left_out = (
+        f" {draws[0] - draws[1]} of {draws[0]} draws of rows are left out for all methods: a group had no rows of a "
+        "label there, and methods with a constraint refuse them."
+        if draws[1] < draws[0]
+        else ""
+    )
+    if frame.empty:
+        raise RunError(f"in every draw a method refused the rows ({every['outcome'].iloc[0][:100]}); take more rows")
     parts = [
         "# Benchmark of methods across clients",
-        f"    {command(frame)}",
+        f"    {command(every)}",
         f"{frame['method'].nunique()} methods, {frame['set'].nunique()} tables, {frame['split'].nunique()} splits, "
         f"{seeds_of(frame['seed'])}. Linear models; all numbers are of held-out rows. "
         "The gap is the larger of the gaps in false-positive and false-negative rates. ± is the standard error over "
         "seeds. Methods that take no constraint train without. Options are the defaults of each method; neither ours "
         "nor others were tuned on these tables. Methods with -cuts choose a cut for each group after training, and "
-        "need the group of new people too; others do not.",
+        "need the group of new people too; others do not." + left_out,
         "## Ranks",
         "The mean rank over groups of cells by accuracy and by gap, 1 is best; the order is by their mean. Gaps within "
         "ε are of held-out rows; ε bounds the training rows of all clients. Bytes and CPU are means over all cells.",
