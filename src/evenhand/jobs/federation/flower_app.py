@@ -13,7 +13,7 @@ from evenhand.jobs.federation.files import AnyJob, ClientsJob
 from evenhand.runtime.files import make_folder, write_bytes
 from evenhand.solvers.registry import VERTICAL
 
-FLOWER: Final = "flwr>=1.41,<1.42"
+FLOWER: Final = "flwr>=1.41,<1.43"
 AT_ONCE: Final = "visits-at-once"
 """Run setting: maximum number of nodes that compute at the same time, if several share a machine; 0 for no limit."""
 _PACKAGE: Final = "evenhand_job"
