@@ -95,7 +95,7 @@ def _dates(what: str, certificate: Any) -> KitFinding:
     if now < begins:
         return KitFinding(what, False, f"valid from {begins:%Y-%m-%d} on only; is this machine's clock right?")
     if now > ends:
-        return KitFinding(what, False, f"expired on {ends:%Y-%m-%d}: make new kits")
+        return KitFinding(what, False, f"expired on {ends:%Y-%m-%d}: get it renewed (evenhand federation renew)")
     return KitFinding(what, ends - now > _SOON, f"valid until {ends:%Y-%m-%d}, {(ends - now).days} days")
 
 
