@@ -17,12 +17,15 @@ from support.tables import SmallJob
 
 from evenhand.report.page import make_page
 from evenhand.report.record import RunRecord
+from evenhand.report.verdicts import certified_values
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.2}
 SLOW_VERTICAL = ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsgd-vp", "afsvrg-vp", "afsaga-vp")
 """Compiled on first use."""
+STATE_VALUES = ("subspace", "trees", "learners", "sqp")
+"""Solvers whose certificate states values on training rows, on rows left out, and what was asked."""
 
 
 def with_every_kind(frame: pd.DataFrame, seed: int) -> None:
@@ -36,7 +39,10 @@ def with_every_kind(frame: pd.DataFrame, seed: int) -> None:
 
 
 def page_of(run: RunFolder) -> str:
-    page = make_page([RunRecord.read(run.path)])
+    record = RunRecord.read(run.path)
+    page = make_page([record])
+    if said := certified_values(record.result):
+        assert said[1:] in page.replace("&#x27;", "'")
     assert '<th class="number">nan' not in page
     for title in ("Training history", "Communication", "Details"):
         assert f">{title}</h3>" in page
@@ -61,7 +67,9 @@ def vertical_run(folder: Path, **settings: Any) -> RunFolder:
 def test_of_every_solver_across_columns(solver: str, tmp_path: Path) -> None:
     if solver == "trees":
         pytest.importorskip("lightgbm")
-    page = page_of(vertical_run(tmp_path, solver=solver))
+    run = vertical_run(tmp_path, solver=solver)
+    page = page_of(run)
+    assert ("on the training rows and" in page) == (solver in STATE_VALUES)
     assert "bank: age, city, joined, member, region" in page
     assert "nothing (no use)" in page
     assert "shop and social can work out the label of each row" in page
@@ -98,5 +106,6 @@ def test_of_every_solver_across_rows(solver: str, tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         run = job.run().folder
     page = page_of(run)
+    assert ("on the training rows and" in page) == (solver in STATE_VALUES)
     assert "all clients: age, ward, pressure, joined, member, region" in page
     assert "the server reads every client&#x27;s own updates" in page

@@ -14,7 +14,7 @@ from evenhand import DemographicParity, EqualizedOdds, NeymanPearson
 from evenhand.errors import ConstraintError
 from evenhand.report.page.assemble import make_page
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, in_short, remarks, verdicts, worst
+from evenhand.report.verdicts import HEADLINES, certified_values, in_short, remarks, verdicts, worst
 
 VALUES = st.one_of(st.none(), st.floats(0.0, 1.0))
 
@@ -149,3 +149,27 @@ def test_the_remark_on_a_bound_that_held_out_rows_exceed_is_on_the_page(runs: di
     (said,) = [one for one in remarks(content) if "above the bound" in one]
     assert "unlikely to be chance" in said
     assert "unlikely to be chance" in make_page([replace(record, result=content)])
+
+
+def test_the_certificate_states_three_numbers_of_the_inequality_nearest_to_its_bound() -> None:
+    limit = {"row": "false-negative rate", "training rows": 0.2, "held-out rows": 0.34, "asked": [None, 0.35]}
+    gap = {"row": "selection rate, a vs. b", "training rows": 0.01, "held-out rows": -0.02, "asked": [-0.05, 0.05]}
+    said = certified_values({"statistics": {"constraints": [gap, limit]}})
+    assert said.endswith(
+        "false-negative rate is 0.200 on the training rows and 0.340 on rows left out of it; at most 0.35 was asked"
+    )
+    blind = {**gap, "held-out rows": None, "training rows": 0.06}
+    said = certified_values({"statistics": {"constraints": [limit, blind]}})
+    assert "0.060 on the training rows and not estimated" in said
+    assert said.endswith("-0.05 to 0.05 was asked")
+    assert certified_values({"statistics": {}}) == ""
+
+
+@pytest.mark.parametrize(("hits", "selected", "said"), [(40, 200, True), (60, 80, False), (0, 0, False)])
+def test_a_model_below_the_share_of_the_commoner_label_has_a_remark(hits: int, selected: int, said: bool) -> None:
+    line = {"rows": 1000, "positives": 100, "selected": selected, "hits": hits}
+    content = {"performance": {"train": [line]}, "constraints": {"train": [entry(0.01)]}}
+    found = [one for one in remarks(content) if "commoner label" in one]
+    assert bool(found) == said
+    assert not said or "78.0% of the 1,000 training rows" in found[0]
+    assert not said or "The bound (equalized odds)" in found[0]

@@ -58,7 +58,7 @@ def train(
         proofs_table,
         quality_table,
     )
-    from evenhand.report.verdicts import in_short, remarks, verdicts
+    from evenhand.report.verdicts import certified_values, in_short, remarks, verdicts
     from evenhand.runtime.folder import RunFolder
 
     if resume and out is None:
@@ -95,7 +95,7 @@ def train(
     for table in (*performance_tables(finished.result, rows), *tables):
         if table is not None:
             console.print(table)
-    for line in remarks(finished.result):
+    for line in filter(None, [certified_values(finished.result), *remarks(finished.result)]):
         console.print(printable(line))
     if verdicts(finished.result):
         console.print(f"\n{printable(in_short(finished.result, constrained=True))}\n", highlight=False)

@@ -87,6 +87,31 @@ def judged_left_out(result: Mapping[str, Any]) -> bool:
     return "violation on training rows" in result.get("statistics", {})
 
 
+def certified_values(result: Mapping[str, Any]) -> str:
+    """Return the three numbers of the certificate, for the inequality that is nearest to its bound or beyond it.
+
+    These are its value on the training rows, its value on rows that models had not seen (cross-fitted, or left out one
+    by one), and what was asked. Empty if the solver states none.
+    """
+    stated = result.get("statistics", {}).get("constraints") or ()
+    if not stated:
+        return ""
+    one = max(stated, key=_excess)
+    train, unseen = one["training rows"], one["held-out rows"]
+    lower, upper = one["asked"]
+    asked = (
+        f"at most {upper:g}" if lower is None else f"at least {lower:g}" if upper is None else f"{lower:g} to {upper:g}"
+    )
+    there = "not estimated on rows left out of training" if unseen is None else f"{unseen:.3f} on rows left out of it"
+    return f"certificate: {one['row']} is {train:.3f} on the training rows and {there}; {asked} was asked"
+
+
+def _excess(one: Mapping[str, Any]) -> float:
+    value = one["training rows"] if one["held-out rows"] is None else one["held-out rows"]
+    lower, upper = one["asked"]
+    return max(-math.inf if lower is None else lower - value, -math.inf if upper is None else value - upper)
+
+
 def holds(one: Mapping[str, Any]) -> bool:
     """Return whether a constraint's value is within its bound, to the solver's precision."""
     return one["estimate"] is not None and one["estimate"] <= one["asked"] + 1e-6 + 1e-4 * abs(one["asked"])
@@ -132,7 +157,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """Return what a reader should know before using the model: few or many selected, bounds exceeded."""
-    return [*by_group(result), *selects_few(result), *beyond_bounds(result)]
+    return [*by_group(result), *selects_few(result), *below_majority(result), *beyond_bounds(result)]
 
 
 def by_group(result: Mapping[str, Any]) -> list[str]:
@@ -172,6 +197,28 @@ def selects_few(result: Mapping[str, Any]) -> list[str]:
     return [
         f"{who} is selected: {selected:,} of the {rows:,} {where} rows, where {positives:,} are positive; "
         f"{one['hits']:,} of these are found. {advice}"
+    ]
+
+
+def below_majority(result: Mapping[str, Any]) -> list[str]:
+    """Remark on a model that is right less often than the commoner label for everybody, and say what that may mean."""
+    parts = result.get("performance") or {}
+    part = "test" if "test" in parts else "train"
+    if not parts.get(part):
+        return []
+    one = parts[part][0]
+    rows, positives, selected, hits = (one[name] for name in ("rows", "positives", "selected", "hits"))
+    right, common = hits + (rows - positives) - (selected - hits), max(positives, rows - positives)
+    if right >= common:
+        return []
+    where = "held-out" if part == "test" else "training"
+    bounds = ", ".join(
+        sorted({one["constraint"].replace("-", " ") for one in result.get("constraints", {}).get(part, ())})
+    )
+    why = f"The bound ({bounds}) or the cut may ask for that" if bounds else "A cut may ask for that"
+    return [
+        f"{right / rows:.1%} of the {rows:,} {where} rows are decided right; the commoner label for everybody is right "
+        f"for {common / rows:.1%}. {why}; otherwise there are too few rows for these columns"
     ]
 
 

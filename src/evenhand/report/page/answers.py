@@ -9,7 +9,17 @@ from rich.filesize import decimal
 from evenhand.report.page.charts import number
 from evenhand.report.page.markup import Markup, tag
 from evenhand.report.record import RunRecord
-from evenhand.report.verdicts import HEADLINES, MEANS, Judgement, holds, judged_left_out, remarks, verdicts, worst
+from evenhand.report.verdicts import (
+    HEADLINES,
+    MEANS,
+    Judgement,
+    certified_values,
+    holds,
+    judged_left_out,
+    remarks,
+    verdicts,
+    worst,
+)
 
 MEASURES: Final = {name: f"{mean}s" if name != "loss" else "mean losses" for name, mean in MEANS.items()}
 PARTS: Final = {"train": "training", "test": "held-out"}
@@ -44,7 +54,8 @@ def answer(record: RunRecord) -> Markup:
                 " The run reached its round limit or stopped early: a longer run may give another model.",
             )
         )
-    lines += [tag("p", f"{one[0].upper()}{one[1:]}.") for one in remarks(record.result)]
+    said = [*filter(None, [certified_values(record.result)]), *remarks(record.result)]
+    lines += [tag("p", f"{one[0].upper()}{one[1:]}.") for one in said]
     state = worst(found)
     return tag("div", *lines, _accuracy(record), klass=f"answer {_COLOURS[state] if converged else 'missed'}")
 
