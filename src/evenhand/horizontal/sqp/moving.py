@@ -99,6 +99,8 @@ class MovingBounds:
         solution that was measured.
     shared_smooth
         Smooth sums over the shared parts, at the last model that was counted.
+    seen, earlier
+        The best solution under the present aims, and that under earlier ones.
     search
         The search for wider bounds, if there is or was one.
     free, least
@@ -118,6 +120,7 @@ class MovingBounds:
         "proving": Proving,
         "shifted": ShiftedBounds,
         "seen": Seen | None,
+        "earlier": Seen | None,
         "search": WidthSearch | None,
         "free": Array | None,
         "least": float,
@@ -139,6 +142,7 @@ class MovingBounds:
         self.shared_smooth: Array = np.zeros(0 if counted is None else len(counted.shared.parts))
         self.patience, self.measured, self.looks = PASSES, False, 0
         self.seen: Seen | None = None
+        self.earlier: Seen | None = None
         self.search: WidthSearch | None = None
         self.free: Array | None = None
         self.least = np.inf
@@ -224,7 +228,7 @@ class MovingBounds:
             # δ had been followed with ever smaller steps to the last aim.
             self.shifted.begin()
             # Solutions under other aims cannot be compared.
-            self.seen, self.patience = None, PASSES
+            self.earlier, self.seen, self.patience = self.seen or self.earlier, None, PASSES
         elif self._right(solution, net, residual):
             if self._unmeasured:
                 return Verdict.UNKNOWN

@@ -440,6 +440,8 @@ class SQPServer(ProgramServer):
         return max(*far, residual.violation / self.most_beyond)
 
     def _finish(self, status: SolveStatus) -> Sends:
+        # A run that stalls right after its aims moved has seen no solution under them.
+        self.moving.seen = self.moving.seen or self.moving.earlier
         if self.cuts is None and self.classes is None and self.moving.wasteful:
             return self._begin_cuts()
         self.status, self.done, seen = status, True, self.moving.seen
