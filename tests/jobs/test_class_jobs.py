@@ -24,6 +24,7 @@ from evenhand.jobs.federation.files import read_federation_job, read_party
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.scorecards import PointScale, scorecard
+from evenhand.jobs.tables import held_out
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.protocol.roles import Report
 from evenhand.report.page import make_page
@@ -249,6 +250,15 @@ def test_a_class_of_a_few_rows_is_named(rows: int, tmp_path: Path) -> None:
     outcomes[:rows] = "walk"
     small.frames["bank"]["outcome"] = outcomes
     with pytest.raises(DataError, match=f"label 'walk' has {rows} of the 600 training rows.*give at least 5 rows"):
+        small.run()
+
+
+def test_held_out_rows_of_one_class_are_refused_before_training(tmp_path: Path) -> None:
+    small = travel(tmp_path, 300, test_fraction=0.02)
+    bank = small.frames["bank"]
+    held = held_out(bank.index, 0.02, 0)
+    bank.loc[held, "outcome"] = "bus"
+    with pytest.raises(DataError, match=r"test rows: only the label 'bus' occurs; hold out more rows"):
         small.run()
 
 

@@ -59,6 +59,15 @@ def test_a_draft_of_messy_tables_states_what_they_need(tables: list[DraftTable],
     assert all("(guessed)" in one for one in text.splitlines() if one.startswith(("id =", "bands", "types", "label")))
 
 
+def test_infinite_numbers_are_no_label(tmp_path: Path) -> None:
+    """The bound is a share of their mean, and TOML has another word for infinity."""
+    path = tmp_path / "bank.csv"
+    rows = {"id": range(100, 140), "age": range(40), "income": [*range(39), float("inf")]}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    with pytest.raises(InputError, match="label column 'income' has infinite values"):
+        draft_job([DraftTable.look(path)], label="income", id=["id"])
+
+
 def test_a_label_of_more_classes_or_numbers_is_drafted_and_checked(tables: list[DraftTable], folder: Path) -> None:
     for label, kind, asked in (
         ("region", "demographic-parity", ["east", "isles", "north", "south", "west"]),

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 from support.federation import Network, run_sites, write_shops
 
 from evenhand.cli import main
-from evenhand.errors import JobError
+from evenhand.errors import ColumnWarning, JobError
 from evenhand.jobs.federation.dispatch import party_part, server_part
 from evenhand.jobs.federation.files import read_federation_job, run_place, site_env
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.extending import extending, without_parties
-from evenhand.jobs.vertical.file import VerticalJobFile
-from evenhand.jobs.vertical.runs import FinishedVerticalRun, run_vertical_job
+from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
+from evenhand.jobs.vertical.runs import FinishedVerticalRun, load_vertical_tables, run_vertical_job
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
@@ -91,6 +92,31 @@ def test_runs_that_nothing_can_start_from_are_refused(tmp_path: Path) -> None:
         run_vertical_job(job, tmp_path, tmp_path / "half", on_round=stop, checkpoint_seconds=0.0)
     with pytest.raises(JobError, match="has not finished"):
         run_vertical_job(extending(job, tmp_path / "half"), tmp_path, tmp_path / "next")
+
+
+def test_jobs_that_encode_otherwise_are_refused(tmp_path: Path) -> None:
+    """The encoder of the earlier run stays: a monotone column would not be, and a group could be a feature."""
+    job = _job(tmp_path, protection="none", numbers="standard", max_rounds=2)
+    run = run_vertical_job(job, tmp_path, tmp_path / "run").folder.path
+
+    def start(party: str = "", section: dict[str, Any] | None = None, **more: Any) -> None:
+        content = extending(job, run).model_dump(exclude_unset=True)
+        content["job"] |= section or {}
+        next((one for one in content["party"] if one["name"] == party), {}).update(more)
+        load_vertical_tables(parse_vertical(content, "job"), tmp_path)
+
+    with pytest.raises(JobError, match=r"key monotone of party 'shop' is not that of .*run"):
+        start("shop", monotone={"visits": "down"})
+    with pytest.raises(JobError, match=r"key numbers of party 'shop'"):
+        start("shop", numbers={"visits": "bins"})
+    with pytest.raises(JobError, match=r"key scale of \[job\]"):
+        start(section={"scale": False})
+    with pytest.raises(JobError, match="columns debt, which are no features now"):
+        start("bank", sensitive=["sex", "debt"])
+    table = tmp_path / "shop" / "table.csv"
+    pd.read_csv(table).assign(new=1.0).to_csv(table, index=False)
+    with pytest.warns(ColumnWarning, match="columns new were no features in the run"):
+        start()
 
 
 def _federated(folder: Path, paths: dict[str, Path], job: Path, run: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from evenhand.cli.app import app
 from evenhand.errors import DataError
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical import values as module
+from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
 from evenhand.jobs.vertical.values import value_run
 from evenhand.models.saved import joint_scores
@@ -106,3 +107,22 @@ def test_trees_have_values_too(tmp_path: Path) -> None:
 def test_runs_without_held_out_rows_have_no_values(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no rows are held out"):
         value_run(_run(tmp_path, test_fraction=0.0))
+
+
+def test_rows_of_no_weight_count_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(tmp_path, max_rounds=1)
+    path = tmp_path / "bank" / "table.csv"
+    table = pd.read_csv(path)
+    table.assign(weight=np.arange(600) % 3).to_csv(path, index=False)
+    job = read_job(tmp_path / "together.toml").model_dump(exclude_unset=True)
+    job["party"][0]["weight"] = "weight"
+    job["party"][0]["columns"] = ["income"]
+    weighted = run_vertical_job(parse_vertical(job, "job"), tmp_path, tmp_path / "weighted").folder
+    one = value_run(weighted)
+    taken = module._Values.of
+
+    def spoilt(self: Any, players: frozenset[str]) -> Any:
+        return np.where(self.weights > 0, taken(self, players), 100.0 * len(players))
+
+    monkeypatch.setattr(module._Values, "of", spoilt)
+    assert value_run(weighted)["parties"] == one["parties"]

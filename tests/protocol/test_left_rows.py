@@ -200,5 +200,10 @@ def test_lists_of_guesses_and_foreign_answers_are_refused_under_hidden_presence(
     holders = next(one for one in bank.start() if one.kind == HOLDERS_IDS.kind)
     with pytest.raises(ProtocolError, match="returns an id of shop twice"):
         shop.receive(holders)
+    guess = np.repeat(holders["points"][:1], 1000, axis=0)
+    shop = alignment.party("shop", IDS["shop"])
+    shop.receive(HOLDERS_IDS.message("bank", "shop", points=guess))
+    with pytest.raises(ProtocolError, match="one of its ids more than once"):
+        shop.receive(TWICE_BLINDED_IDS.message("bank", "shop", points=back["points"]))
     with pytest.raises(ProtocolError, match="takes no 'enough-rows'"):
         alignment.server().receive(ENOUGH.message("phone", "server", enough=1))

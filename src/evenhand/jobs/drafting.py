@@ -162,7 +162,7 @@ def draft_job(
     frames = {one.name: one.frame for one in tables} if split == "horizontal" else {holder: frame}
     section = LabelSection(column=label)
     values = {f"table {name!r}": _known_labels(one, label) for name, one in frames.items()}
-    classes, loss = ((), None) if positive is not None else _more_than_two(values)
+    classes, loss = ((), None) if positive is not None else _more_than_two(label, values)
     positive_: Any = None
     if not classes and loss is None:
         negative, positive_ = two_labels(values, section)
@@ -192,7 +192,7 @@ def draft_job(
     )
 
 
-def _more_than_two(values: Mapping[str, pd.Series]) -> tuple[Sequence[Any], tuple[str, float] | None]:
+def _more_than_two(label: str, values: Mapping[str, pd.Series]) -> tuple[Sequence[Any], tuple[str, float] | None]:
     """Return the labels if there are few, or the loss for a number and a bound on gaps of its mean."""
     whole = pd.concat(list(values.values()), ignore_index=True)
     found, is_number = whole.unique().tolist(), pd.api.types.is_numeric_dtype(whole)
@@ -200,6 +200,8 @@ def _more_than_two(values: Mapping[str, pd.Series]) -> tuple[Sequence[Any], tupl
         return sorted(found), None
     if len(found) <= 2 or not is_number:
         return (), None
+    if not np.isfinite(whole.astype(float)).all():
+        raise InputError(f"label column {label!r} has infinite values; remove or correct these rows")
     counts = bool((whole >= 0).all() and (whole == whole.round()).all())
     bound = float(f"{_LEAST_GAP * max(float(whole.abs().mean()), 1e-300):.1g}")
     return (), ("poisson" if counts else "squared", bound)

@@ -128,6 +128,11 @@ def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     for name, rows in parts.items():
         if isinstance(rows.names, NumericTargets):
             continue
+        if isinstance(rows.names, Classes) and len(present := np.unique(rows.labels)) == 1:
+            only = rows.names.classes[int(present[0])]
+            raise DataError(
+                f"{name} rows: only the label {only!r} occurs; hold out more rows (test_fraction), or change the seed"
+            )
         try:
             _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
         except DataError as error:

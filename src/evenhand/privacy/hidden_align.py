@@ -172,10 +172,13 @@ class HiddenAlignParty(BlindingParty):
     def _found(self) -> Sends:
         if self._wanted is None or self._known is None:
             return ()
-        known = pd.Index(whole(self._known))
+        known, wanted = pd.Index(whole(self._known)), pd.Index(whole(self._wanted))
         if known.has_duplicates:
             raise ProtocolError(f"{self._holder} returns an id of {self.name} twice; it is refused")
-        found = known.get_indexer(pd.Index(whole(self._wanted)))
+        # One person many times would count as enough rows, and the answer would tell whether the party has the person.
+        if wanted.has_duplicates:
+            raise ProtocolError(f"{self._holder} has sent one of its ids more than once; it is refused")
+        found = known.get_indexer(wanted)
         self.places = np.where(found >= 0, self._order[found], -1)
         self._wanted = self._known = np.zeros((0, 32), dtype=np.uint8)
         return [ENOUGH.message(self.name, SERVER, enough=int((self.places >= 0).sum() >= self._least))]

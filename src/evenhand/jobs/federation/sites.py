@@ -133,7 +133,7 @@ def party_program(
         )
     rows = table_rows(job, own, base)
     if (extended := _extended(job, runs)) is not None:
-        rows.earlier = earlier_part(extended, name)
+        rows.earlier = earlier_part(extended, own.party, job.job)
 
     def accepted(terms: Terms) -> None:
         assert isinstance(terms, VerticalTerms)

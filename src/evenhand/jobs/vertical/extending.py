@@ -5,7 +5,7 @@ Each participant reads only its own part of that run's folder. Encoders stay as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,11 +15,15 @@ from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import JobError
 from evenhand.jobs.party_parts import party_encoder, party_model
-from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
+from evenhand.jobs.tables import tell
+from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, VerticalJobSection, parse_vertical
 from evenhand.models.linear import LinearModel
 from evenhand.runtime.folder import RunFolder
 
 _SIDES: Final = ("upper multiplier", "lower multiplier")
+_OF_PARTY: Final = ("types", "missing", "max_levels", "numbers", "monotone")
+_OF_JOB: Final = ("scale", "numbers")
+"""Keys that say how columns are encoded. An encoder that stays as it is cannot follow others."""
 
 
 class EarlierPart(NamedTuple):
@@ -37,11 +41,25 @@ class EarlierPart(NamedTuple):
         weights = np.concatenate([table, np.zeros((outputs, 1))], axis=1).ravel()
         return EarlierPart(self.encoder.marking_absence(), weights)
 
+    def check_columns(self, features: Sequence[str], owner: str) -> None:
+        """Refuse a table in which a column of that run is no feature; remark on columns that the run did not have."""
+        had = [str(name) for name in self.encoder.columns_in]
+        if gone := [name for name in had if name not in features]:
+            raise JobError(
+                f"the run that the job extends was trained on columns {', '.join(gone)}, which are no features now; "
+                "train anew, without extends"
+            )
+        if new := [name for name in features if name not in had]:
+            told = f"columns {', '.join(new)} were no features in the run that the job extends, and are not used"
+            tell(owner, [f"{told}; train anew to use them"])
 
-def earlier_part(folder: RunFolder, name: str) -> EarlierPart | None:
-    """Return a party's part of an earlier run; None if it was not in it."""
+
+def earlier_part(folder: RunFolder, party: PartySection, section: VerticalJobSection) -> EarlierPart | None:
+    """Return a party's part of an earlier run; None if it was not in it. Refuse a job that encodes otherwise."""
+    name = party.name
     if f"parties/{name}/encoder.json" not in folder.files:
         return None
+    _check_encoding(folder, party, section)
     encoder = party_encoder(folder, name)
     model = party_model(folder, name, encoder)
     if not isinstance(model, LinearModel):
@@ -49,6 +67,24 @@ def earlier_part(folder: RunFolder, name: str) -> EarlierPart | None:
             f"{folder.path}: {name} does not have the weights of a linear model there, so none can start from it"
         )
     return EarlierPart(encoder, model.weights)
+
+
+def _check_encoding(folder: RunFolder, party: PartySection, section: VerticalJobSection) -> None:
+    """Refuse other keys of encoding than those of the earlier run."""
+    described = folder.description
+    every = [described.get("own", {}).get("party", {}), *described.get("party", [])]
+    own: Mapping[str, Any] = next((one for one in every if one.get("name") == party.name), {})
+    for where, now, before, keys in (
+        (f"party {party.name!r}", party, own, _OF_PARTY),
+        ("[job]", section, described.get("job", {}), _OF_JOB),
+    ):
+        values, fields = now.model_dump(mode="json"), type(now).model_fields
+        for key in keys:
+            if values[key] != before.get(key, fields[key].get_default(call_default_factory=True)):
+                raise JobError(
+                    f"key {key} of {where} is not that of {folder.path}, whose encoder a job that extends it keeps; "
+                    "give the same, or train anew"
+                )
 
 
 def check_extended(folder: RunFolder, names: Sequence[str]) -> None:

@@ -106,8 +106,8 @@ class VerticalJobSection(TrainingSection):
     )
     extends: str | None = key(
         "Earlier run to start from, with parties that have joined or left since: a run folder, or between "
-        "organisations the name of a run. Parties of that run keep their encoders and start from their weights; linear "
-        "models only.",
+        "organisations the name of a run. Parties of that run keep their encoders, so keys of encoding stay as they "
+        "were, and start from their weights; linear models only.",
         "runs/monday",
         None,
     )

@@ -27,7 +27,7 @@ from evenhand.constraints.presence import Presence, with_patterns
 from evenhand.constraints.small_slices import check_slices
 from evenhand.data.tables.absence import with_mark
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, StreamedTable, open_table
 from evenhand.data.tables.reference import Reference
 from evenhand.data.tables.twins import twins
 from evenhand.data.tables.unencoded import UnencodedColumns
@@ -223,6 +223,8 @@ class TableRows:
             if self.earlier is not None:
                 self.earlier = self.earlier.marking_absence() if lacks else self.earlier
                 encoder = self.earlier.encoder
+                if isinstance(own, (FrameTable, StreamedTable)):
+                    self.earlier.check_columns(own.features, self.owner)
                 matrix = own.transform(encoder)
             else:
                 encoder, matrix = encoded_rows(own, training, self._section, self.party, self._trained, self.learner)

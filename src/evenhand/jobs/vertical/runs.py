@@ -181,7 +181,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
         check_extended(extended, [party.name for party in job.party])
     rows = {
         party.name: _RowsHere(
-            party, job.job, base, trained, earlier=None if extended is None else earlier_part(extended, party.name)
+            party, job.job, base, trained, earlier=None if extended is None else earlier_part(extended, party, job.job)
         )
         for party in job.party
     }

@@ -2,7 +2,7 @@
 
 The label holder is in every coalition, because nothing can be trained without it. The value of another party is how
 much it lowers the mean loss on held-out rows, averaged over the orders in which parties may join (Shapley, 1953). It is
-a mean over rows, so its standard error is that of a mean.
+a mean over rows, weighted if the job weighs them, so its standard error is that of a mean.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def value_run(folder: RunFolder, progress: Progress = lambda _: None, orders: in
     tables = load_vertical_tables(extending(job, folder.path) if linear else job, folder.base)
     if not tables.test.any():
         raise DataError(f"{folder.path}: no rows are held out to measure values on; set test_fraction in [job]")
+    if tables.held.sample_weight is not None and not tables.held.sample_weight[tables.test].any():
+        raise DataError(
+            f"{folder.path}: the weights of all held-out rows are zero; hold out others (test_fraction, seed)"
+        )
     found = _Values(tables, progress).measured(orders)
     write_bytes(folder.path / VALUES, (json.dumps(found, indent=1) + "\n").encode())
     return found
@@ -65,6 +69,8 @@ class _Values:
         self.players = [name for name in tables.rows if name != tables.holder]
         self.loss = tables.terms.job.loss_function
         self.labels = tables.held.labels[tables.test]
+        weights = tables.held.sample_weight
+        self.weights = np.ones(len(self.labels)) if weights is None else weights[tables.test]
         self.losses: Coalitions = {}
         self.rounds = 0
         self._trained: dict[frozenset[str], Coalition] = {}
@@ -77,13 +83,13 @@ class _Values:
             "holder": self.tables.holder,
             "rows": len(self.labels),
             "loss": self.tables.terms.job.loss,
-            "label holder alone": float(alone.mean()),
-            "all parties": float(whole.mean()),
+            "label holder alone": self._mean(alone),
+            "all parties": self._mean(whole),
             "trainings": len(self.losses),
             "rounds": self.rounds,
             "orders": None if exact else orders,
             "parties": [
-                {"party": name, "value": float(rows.mean()), "standard_error": error}
+                {"party": name, "value": self._mean(rows), "standard_error": error}
                 for name, (rows, error) in by_row.items()
             ],
         }
@@ -116,7 +122,7 @@ class _Values:
                 weight = factorial(size) * factorial(count - size - 1) / factorial(count)
                 for before in map(frozenset, combinations(others, size)):
                     rows += weight * (self.of(before) - self.of(before | {name}))
-            found[name] = rows, _standard_error(rows)
+            found[name] = rows, self._standard_error(rows)
         return found
 
     def _sampled(self, orders: int) -> dict[str, tuple[Array, float]]:
@@ -131,12 +137,15 @@ class _Values:
                 there -= {name}
         found = {}
         for name, each in gains.items():
-            means = np.array([one.mean() for one in each])
+            means = np.array([self._mean(one) for one in each])
             rows = np.mean(each, axis=0)
             spread = float(means.var(ddof=1) / len(means)) if len(means) > 1 else 0.0
-            found[name] = rows, float(np.hypot(_standard_error(rows), np.sqrt(spread)))
+            found[name] = rows, float(np.hypot(self._standard_error(rows), np.sqrt(spread)))
         return found
 
+    def _mean(self, rows: Array) -> float:
+        return float(np.average(rows, weights=self.weights))
 
-def _standard_error(rows: Array) -> float:
-    return float(rows.std(ddof=1) / np.sqrt(len(rows)))
+    def _standard_error(self, rows: Array) -> float:
+        deviations = self.weights * (rows - self._mean(rows))
+        return float(np.linalg.norm(deviations) / self.weights.sum() * np.sqrt(len(rows) / (len(rows) - 1)))

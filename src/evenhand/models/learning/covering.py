@@ -7,8 +7,8 @@ other: it has a coefficient, and scores new rows.
 Columns of one length would cancel: a party with a single column sends it, or its opposite, in every round, and the
 difference of two sums is the other parties' alone. So each column has a length of its own.
 
-What is drawn here follows from the party's own columns. The receiver does not know them, and a resumed run finds the
-same numbers again.
+What is drawn here follows from the party's own columns and the order of their rows. The receiver does not know the
+columns, and a resumed run, which has its rows in the same order, finds the same numbers again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ def length(columns: Any, seed: int, width: float) -> float:
 
 
 def own_random(columns: Any, seed: int) -> np.random.Generator:
-    """Return a generator that only who knows the columns can repeat; the order of rows does not matter."""
+    """Return a generator that only who knows the columns, row by row, can repeat.
+
+    Who knows only how often each value occurs cannot: of a column with two values, that is one number.
+    """
     along = numbers(columns) @ np.random.default_rng(seed).standard_normal(columns.shape[1])
-    digits = np.sort(np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6)) + 0.0
+    digits = np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6) + 0.0
     digest = hashlib.sha256(digits.tobytes()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "big")])
 
