@@ -227,6 +227,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert isinstance(done.exception, InputError)
 
 
+@pytest.mark.timeout(900)
 def test_a_party_is_added_and_a_certificate_renewed_while_jobs_run(tmp_path: Path) -> None:
     """A fourth party joins with a key of its own; shop gets a new certificate; nobody else is stopped."""
     with running_shops(tmp_path) as shops:
