@@ -19,13 +19,16 @@ from evenhand.jobs.federation.files import read_federation_job, read_party, site
 from evenhand.jobs.federation.notices import notice
 from evenhand.jobs.federation.sites import PartyEnd, draft_terms, server_program
 from evenhand.jobs.folder import read_job
+from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
 from evenhand.models.saved import to_state
 from evenhand.report.page import make_page
 from evenhand.report.record import RunRecord
 from evenhand.runtime.site import Site
+from evenhand.solvers.registry import find
 from evenhand.training.run import one_blas_thread
+from evenhand.vertical.messages import LEVERAGES
 
 PARTIES = ("bank", "shop", "phone")
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
@@ -128,7 +131,6 @@ def test_hidden_presence_gives_the_model_of_told_presence(tmp_path: Path) -> Non
     [
         ({"protection": "none"}, "needs one active party, two or more passive"),
         ({"missing_party": "absent"}, "tells who has which rows"),
-        ({"constraint": FAIR | {"measure": "error"}}, "send leverages"),
     ],
 )
 def test_hidden_presence_is_refused_where_messages_would_tell_it(
@@ -138,6 +140,20 @@ def test_hidden_presence_is_refused_where_messages_would_tell_it(
     for read, path in ((read_federation_job, "job"), (read_job, "together")):
         with pytest.raises(JobError, match=said):
             read(paths[path])
+
+
+def test_hidden_presence_takes_bounds_on_rates_because_leverages_are_means(tmp_path: Path) -> None:
+    """One leverage for all rows that a party lacks would tell them apart."""
+    paths = write_gaps(tmp_path, {"ids": "hidden-left", "protection": "masked", "max_rounds": 3})
+    job = read_job(paths["together"]).model_dump(exclude_unset=True)
+    job["job"]["constraint"] = FAIR | {"measure": "error"}
+    tables = load_vertical_tables(parse_vertical(job, "job"), tmp_path)
+    terms, stages = tables.terms, tables.stages
+    for name in ("shop", "phone"):
+        # As it is before it is masked.
+        role = find("vertical", "subspace").participant(terms, name, stages[name].own)
+        sent = next(one for one in role.start() if one.kind == LEVERAGES.kind)
+        assert len(np.unique(sent["leverages"])) == 1
 
 
 def test_held_out_rows_are_those_of_the_job(tmp_path: Path) -> None:

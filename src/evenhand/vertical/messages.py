@@ -128,9 +128,10 @@ DIRECTION = Schema(
         "past steps and weights. One such vector has as many different values as the party has different "
         "records, so it reveals which rows are equal in all columns and, for columns of zeros and ones, often "
         "their values. After as many rounds as the party has columns, the receiver knows X_k up to a linear "
-        "map. Where parties may bound the signs of weights (`monotone`), the first of two vectors is the sum of the "
-        "columns whose weights go to their bound, times these weights. If it is one column, the receiver reads the "
-        "column itself, up to a factor. So `monotone` runs only without masks."
+        "map. A column with two values can be found in several such vectors, or in sums of them over parties, without "
+        "knowing any row. Where parties may bound the signs of weights (`monotone`), the first of two vectors is the "
+        "sum of the columns whose weights go to their bound, times these weights. If it is one column, the receiver "
+        "reads the column itself, up to a factor. So `monotone` runs only without masks."
     ),
     coverage=Coverage(summed=True),
 )

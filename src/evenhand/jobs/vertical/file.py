@@ -93,7 +93,7 @@ class VerticalJobSection(TrainingSection):
     ids: HowAligned = key(
         "`equal`: refuse tables with different ids. `inner`: keep the ids that all parties have. `left`: keep all ids "
         "of the label holder; a party adds one learned number where it has no row. `private` and `private-left`: as "
-        "`inner` and `left`, by private set intersection. `hidden-left`: only a party itself learns which rows it has.",
+        "`inner` and `left`, by private set intersection. `hidden-left`: no message says which rows a party has.",
         "inner",
         "equal",
     )
@@ -320,13 +320,6 @@ def check_hidden(section: VerticalJobSection, job: Job, parts: Mapping[str, Part
         )
     if section.missing_party == "absent":
         raise JobError(f'{where}: missing_party = "absent" tells who has which rows; remove it, or use "private-left"')
-    rates = [one.kind for one in job.asked if getattr(one, "measure", "loss") in ("error", "positive")]
-    if rates and job.solver == "subspace" and job.options.get("leave_one_out", True):
-        raise JobError(
-            f"{where}: for constraint {rates[0]} on rates, parties send leverages, which are equal for all rows that "
-            "they lack; set leave_one_out = false in [job.options], so that bounds hold on training rows, or choose "
-            'measure "loss"'
-        )
 
 
 def check_training(job: Job, weighted: bool = False) -> None:
