@@ -13,9 +13,10 @@ from support.federation import write_shops
 from typer.testing import CliRunner
 
 from evenhand.cli.app import app
-from evenhand.errors import DataError
+from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical import values as module
+from evenhand.jobs.vertical.extending import without_parties
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import load_vertical_tables, run_vertical_job
 from evenhand.jobs.vertical.values import value_run
@@ -107,6 +108,16 @@ def test_trees_have_values_too(tmp_path: Path) -> None:
 def test_runs_without_held_out_rows_have_no_values(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no rows are held out"):
         value_run(_run(tmp_path, test_fraction=0.0))
+
+
+def test_damaged_values_and_runs_of_one_party_are_refused(tmp_path: Path) -> None:
+    run = _run(tmp_path, max_rounds=1)
+    (run.path / "values.json").write_text('{"parties": []}')
+    with pytest.raises(RunError, match="does not hold values of parties; measure them again"):
+        RunRecord.read(run.path)
+    job = without_parties(read_job(tmp_path / "together.toml"), ["shop", "phone"])  # type: ignore[arg-type]
+    with pytest.raises(JobError, match="no party beside the label holder"):
+        value_run(run_vertical_job(job, tmp_path, tmp_path / "alone").folder)
 
 
 def test_rows_of_no_weight_count_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

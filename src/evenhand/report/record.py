@@ -17,7 +17,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.columns import Shape
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unencoded import encoder_from_state
-from evenhand.errors import MissingExtraError
+from evenhand.errors import MissingExtraError, RunError
 from evenhand.models.saved import from_state, linear_parts, state_is_of_trees
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.transcript import Entry
@@ -30,6 +30,9 @@ AUDIT: Final = "audit.json"
 """File that `evenhand audit` writes to the run folder."""
 VALUES: Final = "values.json"
 """File that `evenhand value` writes to the run folder."""
+_VALUES: Final = frozenset(
+    {"holder", "rows", "loss", "label holder alone", "all parties", "trainings", "orders", "parties"}
+)
 
 
 def target_of(result: Mapping[str, Any]) -> Target:
@@ -98,6 +101,10 @@ class RunRecord:
             parse_json(path / name, read_bytes(path / name)) if (path / name).exists() else None
             for name in (AUDIT, VALUES)
         )
+        if values is not None and not (isinstance(values, dict) and values.keys() >= _VALUES):
+            raise RunError(
+                f"{path / VALUES} does not hold values of parties; measure them again: evenhand value {path}"
+            )
         return cls(
             path.resolve().name,
             folder.description,

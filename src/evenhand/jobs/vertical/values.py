@@ -46,6 +46,8 @@ def value_run(folder: RunFolder, progress: Progress = lambda _: None, orders: in
     job = own_job(folder, VerticalJobFile, parse_vertical)
     if job.job.label_privacy is not None:
         raise JobError(f"{folder.path}: values need true labels, and the job shares randomised responses only")
+    if len(job.party) == 1:
+        raise JobError(f"{folder.path}: there is no party beside the label holder, whose value could be measured")
     for party in job.party:
         require_password(party.database)
     linear = job.to_job().model == "linear"
