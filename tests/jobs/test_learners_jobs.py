@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from support.tables import SmallJob, files
 
-from evenhand.errors import JobError, RunError
+from evenhand.errors import InputError, JobError, RunError
+from evenhand.jobs.exporting import export_onnx
 from evenhand.jobs.new_rows import score_new_parties
 from evenhand.jobs.vertical.learners import MODEL_CODE, section_learner
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -180,6 +181,14 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "run/parties/bank/weights.safetensors", tmp_path / "run/parties/shop/weights.safetensors")
     with pytest.raises(RunError):
         score_new_parties(RunFolder.open(tmp_path / "run"))
+
+
+def test_models_of_a_partys_own_choice_are_not_exported(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    small = learners_job(tmp_path)
+    small.content["job"]["max_rounds"] = 1
+    with pytest.raises(InputError, match="a party's own choice"):
+        export_onnx(small.run().folder)
 
 
 def test_the_report_shows_columns_by_permutation(tmp_path: Path) -> None:

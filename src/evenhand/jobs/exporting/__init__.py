@@ -18,6 +18,7 @@ from evenhand.jobs.exporting.graph import Graph
 from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.quality import single_cut
 from evenhand.models.binned_trees import BinnedTrees
+from evenhand.models.learned import LearnedModel
 from evenhand.models.mlp import MLPModel
 from evenhand.models.saved import linear_parts
 from evenhand.models.trees import TreesModel
@@ -84,6 +85,11 @@ def _score(graph: Graph, folder: RunFolder, owner: str, encoder: PartyEncoder) -
         raise InputError(
             f'{folder.path}: the weights of {owner} are in shares, so nobody knows them; train with weights = "party" '
             "in [job] to export"
+        )
+    if isinstance(model, LearnedModel):
+        raise InputError(
+            f"{folder.path}: models of a party's own choice (solver 'learners') are not exported; score new rows with "
+            "evenhand predict"
         )
     if isinstance(model, TreesModel) and (model.splits or model.routes is not None):
         raise InputError(
