@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgpack
 import pytest
 
 pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
 
+import msgpack
 from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from support.shops import PARTIES, Shops, running_shops, wait_until

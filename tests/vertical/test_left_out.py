@@ -148,3 +148,20 @@ def test_values_on_left_out_rows_are_those_of_refits_without_them() -> None:
             missed_ones += list(scores[labels[fold == one] == 1] <= 0.0)
         refitted.append(np.mean(missed_ones))
     assert np.mean(told) == pytest.approx(np.mean(refitted), abs=0.08)
+
+
+def test_smoother_rates_are_taken_where_sharp_ones_lose_too_much_on_left_out_rows() -> None:
+    """Few positives: under a tight aim, sharp rates rest on a handful of rows."""
+    found = []
+    for seed in (7320, 7321):
+        parts, labels = people(seed)
+        some = np.r_[np.flatnonzero(labels == 1)[:120], np.flatnonzero(labels == 0)[:1380]]
+        model = VerticalClassifier(constraint=NeymanPearson(0.1, measure="error"), pos_label=1, random_state=0)
+        model.fit([part.iloc[some] for part in parts], labels[some])
+        found.append(model)
+    assert max(model.run_.statistics.get("factor on the temperature", 1.0) for model in found) > 1.0
+    for model in found:
+        (said,) = model.run_.statistics["constraints"]
+        assert said["held-out rows"] is not None
+        # Complementary slackness is that of the bounds that the model was trained under.
+        assert model.certificate_.complementarity <= 0.2

@@ -115,6 +115,12 @@ class Proving:
         return bool(self.sure.any())
 
     @property
+    def tightness(self) -> Array:
+        """The width of each inequality's present bounds, as a share of the requested width."""
+        asked = np.abs(_room(self.asked)[0])
+        return np.divide(np.abs(_room(self.aim)[0]), asked, out=np.ones_like(asked), where=asked > 0.0)
+
+    @property
     def tightens(self) -> bool:
         """Whether any bound may be tightened."""
         return self.asks or bool(self.judged.any())

@@ -385,7 +385,8 @@ class SubspaceServer(Server):
         return self.lagrangian.constraints.bounds.violation(self.problem.values(point))
 
     def complementarity(self, point: Point) -> float:
-        return self.lagrangian.constraints.bounds.complementarity(self.problem.values(point), self.multipliers)
+        # Multipliers belong to the bounds that the model was trained under, which may be tighter than the requested.
+        return self.problem.shifted.aim.complementarity(self.problem.values(point), self.multipliers)
 
     def shortfall(self) -> str:
         missed = self.problem.shifted.shortfall(self.present().exact)

@@ -46,6 +46,10 @@ SHARPER = (0.4, 0.16, 0.064)
 """Factors on the temperature in a search from the model at hand: a sharp rate is nearly the exact one."""
 OF_A_CUT = (0.1, 0.2, 0.4)
 """The same in a search from another cut, where a rate must be sharp from the start to keep the cut."""
+SMOOTHER = (2.0, 4.0)
+"""Factors in a search for models that lose less on left-out rows: a smooth rate rests on more rows than a sharp one."""
+TIGHTER = 0.8
+"""Share of a bound below which its aim is so tight that smoother rates are tried."""
 Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
 """Solves the tiny problem under the constraints of a Lagrangian, from these coefficients (None: from zero)."""
 Cuts = Callable[[ReducedSolution, ShiftedBounds], list[CutModel]]
@@ -169,17 +173,65 @@ class RateSchedule:
             # The columns will change before this matters, so δ is updated only once a round.
             if not self.shifted.right(found.point.exact, found.multipliers):
                 self.shifted.follow(found.point.exact, found.point.values)
+            elif not far:
+                self._judge(found, measure)
             return found
         best = self._followed(found, solve, measure)
         if self._is_narrow(best):
             self.place = np.zeros_like(self.shifted.shift), 1.0
             best = self._followed(self._again(solve, None), solve, measure)
         # Proofs about new people hold for the solution that they were measured at.
+        if self._overfits(best):
+            return self._smoothed(best, solve, measure)
         if self._may_gain(best) and not self.proving.asks:
             best = self._searched(best, solve, measure, cuts, least_gain)
         if not self.proving.asks:
             self._aim(best, measure)
         return best
+
+    def _overfits(self, best: ReducedSolution) -> bool:
+        """Return whether limits hold so much worse on left-out rows that smoother rates may lead to a better model.
+
+        Of gaps, smooth rates tell too little: models under them miss the exact gaps.
+        """
+        judged = self.proving.judged
+        limits = not np.isfinite(self.proving.asked.lower[judged]).any()
+        tight = bool((self.proving.tightness[judged] < TIGHTER).any())
+        bounded = bool(best.multipliers[:, judged].any())
+        return self.searches > 0 and limits and tight and bounded and not self.proving.asks
+
+    def _smoothed(self, best: ReducedSolution, solve: Solve, measure: Measure) -> ReducedSolution:
+        """Return the best model, on left-out rows, among those of smoother rates and the one at hand."""
+        self.searches -= 1
+        self._aim(best, measure)
+        at, aimed, present = best, self._aimed, self.factor
+        least = (self.excess(best.point) if self.judged else 2.0, best.objective)
+        for factor in (one for one in SMOOTHER if one > present):
+            self.factor = factor
+            for _ in range(2):
+                # Bounds under which the start keeps its exact rates; then the aim that fits the model.
+                point = self._under(self.shifted.aim).at(at.point.scores)
+                self.shifted.hold(point.exact, point.values)
+                self.shifted.begin()
+                at = self._followed(self._again(solve, at.coefficients), solve, measure)
+                self._aim(at, measure)
+            rank = (self.excess(at.point), at.objective)
+            if self.judged and rank < least:
+                best, least, aimed = at, rank, self._aimed
+            if not is_solved(at):
+                break
+        self._aimed = aimed
+        return best
+
+    @property
+    def _aimed(self) -> tuple[tuple[Array, float], Bounds, Array, Array, Array, bool]:
+        """The problem that a model solves, and what it was measured at."""
+        return self.place, self.proving.aim, self.errors, self.optimism, self.drift, self.judged
+
+    @_aimed.setter
+    def _aimed(self, found: tuple[tuple[Array, float], Bounds, Array, Array, Array, bool]) -> None:
+        self.place, self.proving.aim, self.errors, self.optimism, self.drift, self.judged = found
+        self.shifted.take(self.proving.aim)
 
     def _may_gain(self, best: ReducedSolution) -> bool:
         """Return whether to search for a better model: once in any case, and again while a rate could be nearer.
@@ -269,18 +321,21 @@ class RateSchedule:
 
     def _aim(self, found: ReducedSolution, measure: Measure) -> bool:
         """Move the bounds of constraints with a confidence level or judged ones, if they do not fit this solution."""
+        if not (self._judge(found, measure) and self.proving.update(self.errors, self.optimism)):
+            return False
+        self.shifted.take(self.proving.aim)
+        return True
+
+    def _judge(self, found: ReducedSolution, measure: Measure) -> bool:
+        """Measure a solution on left-out rows, if any bound is judged there; return whether it was."""
         if not self.proving.tightens:
             return False
         # What rows lose if they are left out follows from the conditions of an optimum. Elsewhere it says nothing.
         self.judged = self.proving.asks or is_solved(found)
-        if not self.judged:
-            return False
-        values, self.errors, left_out = measure(found)
-        self.drift, self.optimism = left_out - values, optimism(self.wanted.constraints.bounds, values, left_out)
-        if not self.proving.update(self.errors, self.optimism):
-            return False
-        self.shifted.take(self.proving.aim)
-        return True
+        if self.judged:
+            values, self.errors, left_out = measure(found)
+            self.drift, self.optimism = left_out - values, optimism(self.wanted.constraints.bounds, values, left_out)
+        return self.judged
 
     def _rank(self, found: ReducedSolution) -> tuple[float, float]:
         # No excess of a rate is above one.
