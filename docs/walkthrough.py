@@ -118,7 +118,7 @@ def main() -> None:
             if given.picture:
                 made = max(Path(folder).rglob("*.html"), key=lambda path: path.stat().st_mtime)
                 picture(made, page.with_suffix(".png"))
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or None)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,11 @@ def certified_values(result: Mapping[str, Any]) -> str:
     train, unseen = one["training rows"], one["held-out rows"]
     lower, upper = one["asked"]
     asked = (
-        f"at most {upper:g}" if lower is None else f"at least {lower:g}" if upper is None else f"{lower:g} to {upper:g}"
+        f"at most {upper:.3g}"
+        if lower is None
+        else f"at least {lower:.3g}"
+        if upper is None
+        else f"{lower:.3g} to {upper:.3g}"
     )
     there = "not estimated on rows left out of training" if unseen is None else f"{unseen:.3f} on rows left out of it"
     return f"certificate: {one['row']} is {train:.3f} on the training rows and {there}; {asked} was asked"
