@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from safetensors.numpy import load, save
 
@@ -31,20 +32,24 @@ OF_ROUNDS, OF_MODELS = 0.5, 0.1
 """By how much the lengths of columns differ from one: of rounds, and of the models of a round, which share weights."""
 
 
-def length(columns: Any, seed: int, width: float) -> float:
+def length(columns: Any, seed: int, width: float, place: int = 0) -> float:
     """Return a length near one, which only who knows the columns can tell."""
-    return float(own_random(columns, seed).uniform(1.0 - width, 1.0 + width))
+    return float(own_random(columns, seed, place).uniform(1.0 - width, 1.0 + width))
 
 
-def own_random(columns: Any, seed: int) -> np.random.Generator:
+def own_random(columns: Any, seed: int, place: int = 0) -> np.random.Generator:
     """Return a generator that only who knows the columns, row by row, can repeat.
 
-    Who knows only how often each value occurs cannot: of a column with two values, that is one number.
+    Who knows only how often each value occurs cannot: of a column with two values, that is one number. What is drawn
+    may not follow from models: their last digits differ between machines, and then everything that is drawn would.
     """
-    along = numbers(columns) @ np.random.default_rng(seed).standard_normal(columns.shape[1])
-    digits = np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6) + 0.0
-    digest = hashlib.sha256(digits.tobytes()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest, "big")])
+    if hasattr(columns, "columns"):
+        content = pd.util.hash_pandas_object(columns.astype(str), index=False).to_numpy()
+    else:
+        along = numbers(columns) @ np.random.default_rng(seed).standard_normal(columns.shape[1])
+        content = np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6) + 0.0
+    digest = hashlib.sha256(content.tobytes()).digest()
+    return np.random.default_rng([seed, place, int.from_bytes(digest, "big")])
 
 
 def covering(outputs: Array) -> Booleans:

@@ -120,15 +120,17 @@ class LearnersParty(Party):
         if self._covers and not (full := covering(outputs)).all():
             found = CoveredFit.drawn(found, ~full, self.model.matrix, seed)
             outputs = found.outputs(self.model.matrix)
-        lengths = self._lengths(outputs, fold, seed) if self._covers else 1.0
+        lengths = self._lengths(fold, seed) if self._covers else 1.0
         self.effort += float(outputs.size) * max(self.model.columns, 1)
         return self.model.add(found, outputs, lengths)
 
-    def _lengths(self, outputs: Array, fold: int, seed: int) -> Array:
+    def _lengths(self, fold: int, seed: int) -> Array:
         """Return the length of each output. A row's column has parts of all models, so theirs differ little."""
+        matrix = self.model.matrix
         if fold == 0:
-            self._length = length(outputs, seed, OF_ROUNDS)
-        return np.array([self._length * length(one[:, None], seed, OF_MODELS) for one in outputs.T])
+            self._length = length(matrix, seed, OF_ROUNDS)
+        places = range(1, self.options.features + 1)
+        return np.array([self._length * length(matrix, seed, OF_MODELS, place) for place in places])
 
     def _fitted(self, response: Array, weight: Array, warm: Fitted | None, seed: int) -> tuple[Fitted, Array]:
         """Fit the learner; return the model and its outputs, (rows, features)."""
