@@ -115,9 +115,9 @@ bench: .venv/installed-dev
 	$(BIN)/pip install --quiet --editable '.[dev]' --editable 'reproductions[torch]'
 	touch $@ .venv/installed
 
-.venv-nvflare/installed: pyproject.toml
+.venv-nvflare/installed: pyproject.toml reproductions/pyproject.toml
 	$(PYTHON) -m venv .venv-nvflare
-	.venv-nvflare/bin/pip install --quiet --editable '.[test,nvflare]' \
+	.venv-nvflare/bin/pip install --quiet --editable '.[test,nvflare]' --editable reproductions \
 		|| { echo "NVIDIA FLARE (Linux only) cannot be installed here, so no federation can be tested; make unit tests all else" >&2; exit 1; }
 	touch $@
 
@@ -126,9 +126,9 @@ bench: .venv/installed-dev
 	.venv-nvflare/bin/pip install --quiet --editable '.[test,torch,nvflare]'
 	touch $@
 
-.venv-flower/installed: pyproject.toml
+.venv-flower/installed: pyproject.toml reproductions/pyproject.toml
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/pip install --quiet --editable '.[test,torch,flower]'
+	.venv-flower/bin/pip install --quiet --editable '.[test,torch,flower]' --editable reproductions
 	touch $@
 
 clean:

@@ -171,7 +171,7 @@ class Federation:
             job = read_federation_job(Path(job))
         elif isinstance(job, dict):
             job = parse_federation_job(job, "job")
-        content = job.model_dump(exclude_none=True, mode="json")
+        content = job.model_dump(exclude_unset=True, exclude_none=True, mode="json")
         return self.send(name or "job", content, list(job.parts), resume, detach=detach, on_missing=on_missing)
 
     def send(

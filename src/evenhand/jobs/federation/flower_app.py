@@ -42,7 +42,7 @@ def write_app(job: AnyJob, name: str, out: Path) -> None:
         f"{_PACKAGE}/__init__.py": "",
         f"{_PACKAGE}/server.py": _CODE.format(part="the server app", make="server_app"),
         f"{_PACKAGE}/client.py": _CODE.format(part="a party's app", make="client_app"),
-        f"{_PACKAGE}/job.toml": tomli_w.dumps(job.model_dump(exclude_none=True, mode="json")),
+        f"{_PACKAGE}/job.toml": tomli_w.dumps(job.model_dump(exclude_unset=True, exclude_none=True, mode="json")),
     }
     make_folder(out)
     make_folder(out / _PACKAGE)

@@ -169,11 +169,12 @@ def side_folder(
     on_report: Callable[[Report], None] | None = None,
 ) -> Iterator[SideFolder]:
     """Open the folder of a new or resumed run, and lock it against other processes."""
-    content: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
+    content: dict[str, Any] = {"side": name, **job.model_dump(exclude_unset=True, exclude_none=True, mode="json")}
     # Times of the transcript are seconds since then; an audit compares transcripts, so they hold no wall-clock time.
     description = {**content, "began": datetime.now(UTC).isoformat(timespec="milliseconds")}
     if env is not None:
-        description |= {"base": str(env.base), "own": env.own.model_dump(exclude_none=True, mode="json")}
+        own = env.own.model_dump(exclude_unset=True, exclude_none=True, mode="json")
+        description |= {"base": str(env.base), "own": own}
     with ExitStack() as stack:
         if resume:
             wait_until_free(path)
