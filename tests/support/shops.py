@@ -90,7 +90,15 @@ def running_shops(folder: Path, policy: str = "", absent: str = "", protection: 
 def job_processes(kit: RunningKit) -> list[psutil.Process]:
     """The processes of jobs that a kit runs at present."""
     jobs = ("worker_process", "runner_process")
-    return [one for one in kit.processes()[1:] if any(job in part for part in one.cmdline() for job in jobs)]
+    return [one for one in kit.processes()[1:] if any(job in part for part in _command(one) for job in jobs)]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """The command of a process; nothing if it has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def wait_until(happens: Callable[[], bool]) -> None:
