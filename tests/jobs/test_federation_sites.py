@@ -21,7 +21,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables import parquet_file
 from evenhand.errors import DataError, EvenhandError, InputError, JobError, RunError
 from evenhand.jobs.federation.dispatch import party_part
-from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party, site_env
+from evenhand.jobs.federation.files import as_given, parse_federation_job, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import DealerEnd, PartyEnd, party_program, server_program
 from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -450,3 +450,12 @@ def test_a_site_loads_nothing_heavy_that_it_has_no_use_for() -> None:
     code = f"import sys, evenhand.jobs.federation.dispatch; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("given", [{}, {"test_fraction": 0.2}])
+def test_a_job_that_is_sent_asks_for_held_out_rows_only_if_its_file_does(given: dict[str, Any], tmp_path: Path) -> None:
+    """By default a small table holds out none; a share that is given is held out of any table."""
+    job = read_federation_job(write_shops(tmp_path, {"max_rounds": 3, **given})["job"])
+    sent = parse_federation_job(as_given(job), "job")
+    assert sent == job
+    assert sent.job.asks_for_test_rows is bool(given)

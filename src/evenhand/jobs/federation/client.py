@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from evenhand.errors import LostError, MissingExtraError
-from evenhand.jobs.federation.files import AnyJob, parse_federation_job, read_federation_job
+from evenhand.jobs.federation.files import AnyJob, as_given, parse_federation_job, read_federation_job
 
 if TYPE_CHECKING:
     from evenhand.runtime.nvflare.admin import JobRecord, Presence
@@ -171,7 +171,7 @@ class Federation:
             job = read_federation_job(Path(job))
         elif isinstance(job, dict):
             job = parse_federation_job(job, "job")
-        content = job.model_dump(exclude_unset=True, exclude_none=True, mode="json")
+        content = as_given(job)
         return self.send(name or "job", content, list(job.parts), resume, detach=detach, on_missing=on_missing)
 
     def send(

@@ -250,6 +250,14 @@ def parse_federation_job(content: dict[str, Any], where: str) -> AnyJob:
     return parsed(FederationJob, _check_job, content, where)
 
 
+def as_given(file: AnyJob | PartyFile) -> dict[str, Any]:
+    """Return the keys of a job or party file that were given, as plain values.
+
+    Defaults are left out: to give a key can mean more than its default does, as with `test_fraction`.
+    """
+    return file.model_dump(exclude_unset=True, exclude_none=True, mode="json")
+
+
 def read_federation_job(path: Path) -> AnyJob:
     return parse_federation_job(read_toml(path), path.name)
 

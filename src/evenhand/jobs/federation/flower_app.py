@@ -9,7 +9,7 @@ from typing import Any, Final
 import tomli_w
 
 from evenhand.errors import InputError, JobError
-from evenhand.jobs.federation.files import AnyJob, ClientsJob
+from evenhand.jobs.federation.files import AnyJob, ClientsJob, as_given
 from evenhand.runtime.files import make_folder, write_bytes
 from evenhand.solvers.registry import VERTICAL
 
@@ -42,7 +42,7 @@ def write_app(job: AnyJob, name: str, out: Path) -> None:
         f"{_PACKAGE}/__init__.py": "",
         f"{_PACKAGE}/server.py": _CODE.format(part="the server app", make="server_app"),
         f"{_PACKAGE}/client.py": _CODE.format(part="a party's app", make="client_app"),
-        f"{_PACKAGE}/job.toml": tomli_w.dumps(job.model_dump(exclude_unset=True, exclude_none=True, mode="json")),
+        f"{_PACKAGE}/job.toml": tomli_w.dumps(as_given(job)),
     }
     make_folder(out)
     make_folder(out / _PACKAGE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from evenhand.errors import RunError
-from evenhand.jobs.federation.files import AnyJob, SiteEnv
+from evenhand.jobs.federation.files import AnyJob, SiteEnv, as_given
 from evenhand.jobs.folder import check_version
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Report
@@ -169,12 +169,11 @@ def side_folder(
     on_report: Callable[[Report], None] | None = None,
 ) -> Iterator[SideFolder]:
     """Open the folder of a new or resumed run, and lock it against other processes."""
-    content: dict[str, Any] = {"side": name, **job.model_dump(exclude_unset=True, exclude_none=True, mode="json")}
+    content: dict[str, Any] = {"side": name, **as_given(job)}
     # Times of the transcript are seconds since then; an audit compares transcripts, so they hold no wall-clock time.
     description = {**content, "began": datetime.now(UTC).isoformat(timespec="milliseconds")}
     if env is not None:
-        own = env.own.model_dump(exclude_unset=True, exclude_none=True, mode="json")
-        description |= {"base": str(env.base), "own": own}
+        description |= {"base": str(env.base), "own": as_given(env.own)}
     with ExitStack() as stack:
         if resume:
             wait_until_free(path)
