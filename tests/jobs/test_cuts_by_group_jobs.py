@@ -24,7 +24,7 @@ from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.file import parse_horizontal
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.new_rows import score_new_clients, score_new_parties
-from evenhand.jobs.quality import scored
+from evenhand.jobs.results import scored
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.report.page import make_page

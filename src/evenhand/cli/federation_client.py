@@ -30,7 +30,7 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
 
     from evenhand.data.tables.readers import TableSource, read_table
     from evenhand.jobs.federation.client import connect
-    from evenhand.jobs.quality import scored
+    from evenhand.jobs.results import scored
     from evenhand.protocol.align import id_sums
 
     header = read_table(TableSource(ids)).columns

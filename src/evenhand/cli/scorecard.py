@@ -32,7 +32,7 @@ def scorecard(
       evenhand scorecard runs/monday --party bank --points 500 --odds 20 --double 50
     """
     from evenhand.jobs import scorecards
-    from evenhand.jobs.quality import told_cut
+    from evenhand.jobs.cuts import told_cut
     from evenhand.report.tables import csv_text
     from evenhand.runtime.files import write_bytes
     from evenhand.runtime.folder import RunFolder

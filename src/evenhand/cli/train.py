@@ -48,8 +48,8 @@ def train(
     the last line (on stderr) says which.
     """
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
+    from evenhand.jobs.checking import default_bounds
     from evenhand.jobs.folder import has_finished, job_content, read_job
-    from evenhand.jobs.quality import default_bounds
     from evenhand.report.tables import (
         certificate_table,
         constraints_table,

@@ -30,7 +30,7 @@ from evenhand.estimators.shared import (
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
 from evenhand.horizontal.summaries import learns_crossings
-from evenhand.jobs.quality import missed_by_cuts, run_cut
+from evenhand.jobs.cuts import missed_by_cuts, run_cut
 from evenhand.models.kinds import ModelKind, as_model
 from evenhand.privacy.levels import protection_of
 from evenhand.privacy.mechanism import noise_terms

@@ -21,11 +21,11 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError, RunError
 from evenhand.estimators.shared import LabelsFromScores
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.jobs.cuts import single_cut, told_cut
 from evenhand.jobs.exporting import require_distinct_columns
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.new_rows import read_model
 from evenhand.jobs.party_parts import party_encoder, party_model
-from evenhand.jobs.quality import single_cut, told_cut
 from evenhand.jobs.tables import NumericTargets
 from evenhand.models.base import Scorer
 from evenhand.models.binned_trees import BinnedTrees

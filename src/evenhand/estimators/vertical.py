@@ -34,7 +34,7 @@ from evenhand.estimators.shared import (
     warn_of_groups,
 )
 from evenhand.estimators.tables import Beside, Tables
-from evenhand.jobs.quality import chosen_cut, cut_by_group, missed_by_cuts, searched_cut
+from evenhand.jobs.cuts import chosen_cut, cut_by_group, missed_by_cuts, searched_cut
 from evenhand.protocol.job import Job, MissingParty, RuntimeName
 from evenhand.protocol.solver import Solver
 from evenhand.runtime.inprocess import VirtualClock

@@ -28,6 +28,7 @@ from evenhand.jobs.horizontal.runs import HorizontalTables, check_epsilon, open_
 from evenhand.jobs.parsing import problems_of
 from evenhand.jobs.proposals import proposals
 from evenhand.jobs.quality import QualityRows, check_measurable
+from evenhand.jobs.schema import to_constraint
 from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, hold_out, label_column, naming, tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
 from evenhand.jobs.vertical.learners import check_learner
@@ -301,3 +302,13 @@ def _encode_alone(job: HorizontalJobFile, frame: pd.DataFrame) -> None:
     left = [str(name) for name in frame.columns if name not in (*beside, *data.types)]
     features = data.columns or left
     PartyEncoder(scale=data.scale, **vars(data.to_rules())).partial_fit(frame[features])
+
+
+def default_bounds(job: JobFile) -> list[str]:
+    """Return a remark for each bound that the job file leaves at its default."""
+    said = []
+    for given, constraint in [(one, to_constraint(one)) for one in job.job.constraint]:
+        for name in ("epsilon", "limit"):
+            if name not in given and (value := getattr(constraint, name, None)) is not None:
+                said.append(f"constraint {constraint.kind}: {name} is {value:g}, its default")
+    return said

@@ -19,12 +19,14 @@ from evenhand.data.tables.raw import numbers_as_fitted
 from evenhand.data.tables.readers import TableSource, is_libsvm, read_table
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import DataError, InputError, RunError
+from evenhand.jobs.cuts import told_cut
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import client_pictures, client_test_rows, encoded, open_frame, with_lacking
 from evenhand.jobs.horizontal.rows import table_source as client_source
 from evenhand.jobs.party_parts import party_encoder, party_model
-from evenhand.jobs.quality import QualityRows, quality, scored, told_cut
+from evenhand.jobs.quality import QualityRows, quality
+from evenhand.jobs.results import scored
 from evenhand.jobs.schema import GroupedSection
 from evenhand.jobs.tables import (
     Classes,

@@ -1,43 +1,33 @@
-"""Quality of a model's scores, the table of scores, and remarks on bounds; the same for both splits."""
+"""Quality of a model's scores on labelled rows; the same for both splits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, softmax
 
 from evenhand.arrays import Array, Booleans
-from evenhand.constraints.group_cuts import MEANING, equal_rates
-from evenhand.constraints.groups import PATTERNS, groups_frame, groups_of
+from evenhand.constraints.groups import PATTERNS, groups_frame
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.losses import SOFTMAX
 from evenhand.constraints.presence import frequent, patterns_of
-from evenhand.constraints.proving import Proof, rate_variance
-from evenhand.constraints.thresholds import WITHOUT_RULE, Cut, Ranked, Threshold, fixed_cut, group_text
-from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.jobs.folder import JobFile
-from evenhand.jobs.schema import to_constraint
-from evenhand.jobs.tables import FEWEST_ROWS, Classes, Labels, NumericTargets, labels_of
+from evenhand.constraints.proving import rate_variance
+from evenhand.constraints.thresholds import WITHOUT_RULE, Cut
+from evenhand.errors import ConstraintError, DataError
+from evenhand.jobs.tables import FEWEST_ROWS, Classes, Labels, NumericTargets
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.metrics.classes import class_metrics, group_confusions
 from evenhand.metrics.deviance import deviance_explained
 from evenhand.metrics.gaps import read_attributes
 from evenhand.metrics.held import held_constraints
-from evenhand.metrics.performance import fit_platt, performance
+from evenhand.metrics.performance import performance
 from evenhand.metrics.presence import by_pattern, told_by_presence
 from evenhand.metrics.regression import Z, by_decile, by_group, regression_metrics
-from evenhand.protocol.job import Job
-from evenhand.protocol.solver import Certificate
-from evenhand.protocol.terms import HorizontalTerms, plain
-from evenhand.protocol.transcript import Transcript
-from evenhand.solvers.roles import folds
-from evenhand.training.run import shortfalls
-from evenhand.vertical.server import CROSS_FITTED, TRAINING_ROWS, UnseenScores
+from evenhand.protocol.terms import plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,185 +127,6 @@ def check_measurable(parts: Mapping[str, QualityRows]) -> None:
             _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
         except DataError as error:
             raise DataError(f"{name} rows: {error}") from error
-
-
-def chosen_cut(threshold: float | Threshold, labels: Array, scores: Array, unseen: UnseenScores | None) -> Cut:
-    """Return the cut that a number is, or that a rule chooses on the training rows.
-
-    Held-out rows have no say in it, because they judge the model at the cut.
-
-    Parameters
-    ----------
-    labels, scores
-        Of the training rows.
-    unseen
-        Their scores by models that have not seen them, if the solver has them.
-    """
-    if not isinstance(threshold, Threshold):
-        return Cut(fixed_cut(threshold), f"{threshold:g}")
-    if unseen is None:
-        return Cut.of_rule(threshold, threshold.choose(labels, scores), "training rows")
-    return Cut.of_rule(threshold, threshold.choose(labels, unseen.scores), unseen.words)
-
-
-def searched_cut(job: Job, cut: float, unseen: UnseenScores | None) -> Cut:
-    """Return the cut that earlier trainings of a run have found."""
-    assert job.rule is not None
-    return Cut.of_rule(job.rule, cut, "training rows" if unseen is None else unseen.words)
-
-
-def run_cut(terms: HorizontalTerms) -> Cut:
-    """Return the cut of a run across clients, whose terms hold it: a number, or chosen from summed counts of scores."""
-    job = terms.job
-    if job.rule is None:
-        return Cut(job.cut, f"{expit(job.cut):g}")
-    found = Cut.of_rule(job.rule, job.cut, CROSS_FITTED if folds(terms) > 1 else TRAINING_ROWS)
-    return _by_group(found, job, terms.groups.get(job.cut_by, ()), job.group_cuts)
-
-
-def cut_by_group(cut: Cut, job: Job, rows: LabelledRows, scores: Array, unseen: UnseenScores | None) -> Cut:
-    """Return the cut with one for each group, where the job asks for that; else as it is.
-
-    Parameters
-    ----------
-    rows, scores
-        Labels and groups of the training rows, and their scores.
-    unseen
-        Their scores by models that have not seen them, if there are any.
-    """
-    if job.closed is None or job.rule is None:
-        return cut
-    frame = groups_frame(rows.groups, len(rows.labels))
-    groups, told = groups_of(frame[[job.cut_by]])[job.cut_by], scores if unseen is None else unseen.scores
-    inside = [np.asarray(frame[job.cut_by] == group) for group in groups]
-    ranked = [Ranked.of_scores(rows.labels[one], told[one]) for one in inside]
-    places = equal_rates(job.rule, job.closed, ranked)
-    return _by_group(cut, job, groups, [float(one.cuts[place]) for one, place in zip(ranked, places, strict=True)])
-
-
-def _by_group(cut: Cut, job: Job, groups: Sequence[Any], cuts: Sequence[float]) -> Cut:
-    if job.closed is None:
-        return cut
-    return cut._replace(by=job.cut_by, groups={group_text(group): one for group, one in zip(groups, cuts, strict=True)})
-
-
-def single_cut(result: Mapping[str, Any], what: str) -> float:
-    """Return the one cut of a run; refuse to write `what` for a run that decides by group."""
-    cut = told_cut(result)
-    if cut.by is not None:
-        raise InputError(
-            f"the run has a cut for each group of {cut.by!r}, which {what} cannot hold; {MEANING}. Use "
-            "evenhand predict, or load_run in Python, which take the groups"
-        )
-    return cut.score
-
-
-def told_cut(result: Mapping[str, Any]) -> Cut:
-    """Return the cut of a run's result."""
-    given = result.get("cut", {})
-    return Cut(**{name: given[name] for name in Cut._fields if name in given})
-
-
-CLEARLY: Final = 2.0
-"""Standard errors by which a gap that is no chance exceeds its bound."""
-FEWEST_OF_A_CLASS: Final = 20
-"""Fewest unseen rows of each class that probabilities are recalibrated on."""
-
-
-def recalibrated(
-    job: Job, rows: Mapping[str, QualityRows], scores: Mapping[str, Array], unseen: UnseenScores | None
-) -> dict[str, Any]:
-    """Return the map from scores to probabilities, fitted on rows that the model has not seen (Platt, 1999).
-
-    Constraints and class weights move scores away from log-odds, so that probabilities need it; decisions do not, and
-    stay as they are. Empty if nothing moves them, or if too few rows are unseen.
-    """
-    if not job.loss_function.classifies:
-        return {}
-    if not (job.constraints or job.class_weight) or (unseen is None and "test" not in rows):
-        return {}
-    part = "test" if unseen is None else "train"
-    truth = rows[part].labels > 0
-    if isinstance(rows[part].names, Classes) or min(truth.sum(), (~truth).sum()) < FEWEST_OF_A_CLASS:
-        return {}
-    found = fit_platt(truth, scores[part] if unseen is None else unseen.scores)
-    # A falling map would turn the order of people around.
-    if found is None or found[0] <= 0.0:
-        return {}
-    words = "held-out rows" if unseen is None else unseen.words
-    return {"probability": {"slope": found[0], "intercept": found[1], "fitted_on": words}}
-
-
-def run_result(
-    job: Job,
-    certificate: Certificate,
-    proofs: Sequence[Proof],
-    labels: Labels | Classes | NumericTargets,
-    scores: Array,
-    transcript: Transcript,
-    cut: Cut,
-    groups: pd.DataFrame | None = None,
-) -> dict[str, Any]:
-    """Return the server's part of `result.json`, without quality; scores and groups belong to the training rows."""
-    # JSON has no NaN: values that were not measured become null.
-    measured = {
-        name: None if isinstance(value, float) and np.isnan(value) else value
-        for name, value in certificate.as_dict().items()
-    }
-    return {
-        "certificate": measured,
-        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
-        "shortfalls": shortfalls(
-            certificate,
-            job.tol,
-            job.max_rounds,
-            None if isinstance(labels, NumericTargets) else labels.named(scores - cut.of_rows(groups)),
-        ),
-        "bytes": transcript.total_bytes,
-        "messages": transcript.total_messages,
-        "labels": labels._asdict(),
-        **({"cut": stated_cut(cut)} if isinstance(labels, Labels) else {}),
-    }
-
-
-def cuts_fall_short(job: Job, held: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say if cuts by group clearly miss the constraint that they are to meet.
-
-    Parameters
-    ----------
-    held
-        How well constraints hold on the training rows, as `constraint_gaps` measures it.
-    """
-    if job.closed is None:
-        return []
-    advice = "use more rows, or merge groups"
-    if job.closed.kind == "equalized-odds":
-        advice = (
-            "a cut for each group makes one rate equal, and equalized odds bounds two. Remove threshold_by, so that "
-            "training meets the constraint, or bound equal opportunity"
-        )
-    return [
-        f"with a cut for each group of {job.cut_by!r}, the {one['row']} differs by {abs(one['estimate']):.3f} on the "
-        f"training rows, and {one['asked']:g} was asked: {advice}"
-        for one in held
-        if one["constraint"] == job.closed.kind
-        and one["measure"] != "loss"
-        and abs(one["estimate"]) > one["asked"] + CLEARLY * (one["standard_error"] or 0.0)
-    ]
-
-
-def missed_by_cuts(job: Job, cut: Cut | None, signs: Array, scores: Array, groups: pd.DataFrame | None) -> list[str]:
-    """Say if cuts by group clearly miss their constraint on rows with these labels, scores and groups."""
-    if job.closed is None or cut is None or groups is None:
-        return []
-    table = constraint_gaps(job.closed, signs, scores - cut.of_rows(groups), sensitive_features=groups)
-    held = [{str(name): value for name, value in one.items()} for one in table.reset_index().to_dict("records")]
-    return cuts_fall_short(job, held)
-
-
-def stated_cut(cut: Cut) -> dict[str, Any]:
-    """Return the cut as `result.json` states it."""
-    return {**cut._asdict(), "probability": float(expit(cut.score))}
 
 
 def quality(
@@ -506,43 +317,3 @@ def _held(
 def _number(value: float) -> float | None:
     """Return None for infinity, which JSON does not have."""
     return float(value) if np.isfinite(value) else None
-
-
-def scored(
-    scores: Array, result: Mapping[str, Any], index: pd.Index, groups: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """Return scores of new rows with probabilities and predictions, from the labels and the cut of a run's result.
-
-    Where groups have cuts of their own, `groups` has the group of each row, and the table has the row's cut too.
-    Without groups it then has no decisions.
-
-    Probabilities are recalibrated if the run has done so; scores are as the model gives them.
-
-    With more than two classes, return the probability of each class and the most probable class.
-    """
-    known = labels_of(result["labels"])
-    if isinstance(known, NumericTargets):
-        return pd.DataFrame({"score": scores, "prediction": known.named(scores)}, index=index)
-    cut = told_cut(result)
-    at = np.nan if cut.by is not None and groups is None else cut.of_rows(groups)
-    predicted = known.named(scores if isinstance(known, Classes) else scores - at)
-    if isinstance(known, Classes):
-        shares = softmax(scores, axis=1)
-        each = {f"probability {name}": shares[:, place] for place, name in enumerate(known.classes)}
-        return pd.DataFrame({"score": scores.max(axis=1), **each, "prediction": predicted}, index=index)
-    given = result.get("probability", {"slope": 1.0, "intercept": 0.0})
-    chance = expit(given["slope"] * scores + given["intercept"])
-    found = pd.DataFrame({"score": scores, "probability": chance, "prediction": predicted}, index=index)
-    if cut.by is None:
-        return found
-    return found.drop(columns="prediction") if groups is None else found.assign(cut=at)
-
-
-def default_bounds(job: JobFile) -> list[str]:
-    """Return a remark for each bound that the job file leaves at its default."""
-    said = []
-    for given, constraint in [(one, to_constraint(one)) for one in job.job.constraint]:
-        for name in ("epsilon", "limit"):
-            if name not in given and (value := getattr(constraint, name, None)) is not None:
-                said.append(f"constraint {constraint.kind}: {name} is {value:g}, its default")
-    return said

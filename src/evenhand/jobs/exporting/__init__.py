@@ -12,11 +12,11 @@ from evenhand.arrays import Array
 from evenhand.constraints.families import LOG_LINKS
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError, RunError
+from evenhand.jobs.cuts import single_cut
 from evenhand.jobs.exporting.columns import features
 from evenhand.jobs.exporting.forest import forest
 from evenhand.jobs.exporting.graph import Graph
 from evenhand.jobs.party_parts import party_encoder, party_model
-from evenhand.jobs.quality import single_cut
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.learned import LearnedModel
 from evenhand.models.mlp import MLPModel

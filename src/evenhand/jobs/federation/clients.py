@@ -20,6 +20,7 @@ from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData, Once
+from evenhand.jobs.cuts import cuts_fall_short, run_cut, stated_cut
 from evenhand.jobs.federation.checkpointing import (
     CheckpointManager,
     messages_of,
@@ -32,7 +33,8 @@ from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folde
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
-from evenhand.jobs.quality import QualityRows, cuts_fall_short, quality, run_cut, run_result, stated_cut
+from evenhand.jobs.quality import QualityRows, quality
+from evenhand.jobs.results import run_result
 from evenhand.jobs.tables import Labels, NumericTargets, parts_of
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer

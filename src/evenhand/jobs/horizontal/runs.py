@@ -17,6 +17,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable, require_unchanged
 from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
+from evenhand.jobs.cuts import cuts_fall_short, run_cut
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import (
@@ -30,15 +31,13 @@ from evenhand.jobs.horizontal.rows import (
 from evenhand.jobs.quality import (
     QualityRows,
     check_measurable,
-    cuts_fall_short,
     explained,
     measurable,
     not_shown,
     quality,
     right_decisions,
-    run_cut,
-    run_result,
 )
+from evenhand.jobs.results import run_result
 from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, parts_of
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.transcript import Transcript

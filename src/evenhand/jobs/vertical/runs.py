@@ -21,19 +21,10 @@ from evenhand.data.tables.party_tables import (
 )
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import DataError
+from evenhand.jobs.cuts import chosen_cut, cut_by_group, cuts_fall_short, searched_cut
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
-from evenhand.jobs.quality import (
-    QualityRows,
-    check_measurable,
-    chosen_cut,
-    cut_by_group,
-    cuts_fall_short,
-    not_shown,
-    quality,
-    recalibrated,
-    run_result,
-    searched_cut,
-)
+from evenhand.jobs.quality import QualityRows, check_measurable, not_shown, quality
+from evenhand.jobs.results import recalibrated, run_result
 from evenhand.jobs.tables import absent_rows, not_used, parts_of
 from evenhand.jobs.vertical.extending import check_extended, earlier_multipliers, earlier_part
 from evenhand.jobs.vertical.file import VerticalJobFile
