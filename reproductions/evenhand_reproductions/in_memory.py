@@ -32,8 +32,9 @@ from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.roles import vertical_terms
-from evenhand.training import horizontal, vertical, vertical_steps
-from evenhand.training.horizontal import HorizontalRun, HorizontalTraining, update_noise_of
+from evenhand.training import horizontal, horizontal_steps, vertical, vertical_steps
+from evenhand.training.horizontal import HorizontalRun, update_noise_of
+from evenhand.training.horizontal_steps import HorizontalTraining
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import VerticalRun, check_weights
 from evenhand.vertical.problem import PartyColumns, PartyData, ServerData, Start, answered
@@ -245,11 +246,11 @@ def train_clients(
             noise=noise_terms(update_noise),
         )
     steps: dict[str, Steps[Any]] = {
-        SERVER: horizontal.train_as_server(terms, HorizontalServerData(server, network, start, device))
+        SERVER: horizontal_steps.train_as_server(terms, HorizontalServerData(server, network, start, device))
     }
     for one in clients:
         own = ClientData(one, network, protections.get(one.name), device)
-        steps[one.name] = horizontal.train_as_client(terms, one.name, own)
+        steps[one.name] = horizontal_steps.train_as_client(terms, one.name, own)
     return horizontal.train_together(
         Together(steps, Transcript(keep_messages)),
         clock=clock,
@@ -281,10 +282,10 @@ def horizontal_terms(
     draft = draft_terms(job, names, scope=scope, noise=noise, two_classes=two, server_rows=server is not None)
     at_server, warns = _ready(HorizontalServerData(server)), bool(job.constraints)
     steps: dict[str, Steps[Any]] = {
-        SERVER: horizontal.server_steps(draft, known, at_server, everybody=lambda: rows, warns=warns),
+        SERVER: horizontal_steps.server_steps(draft, known, at_server, everybody=lambda: rows, warns=warns),
     }
     for name, one in rows.items():
-        steps[name] = horizontal.client_steps(name, draft, known, _ready(ClientData(one)))
+        steps[name] = horizontal_steps.client_steps(name, draft, known, _ready(ClientData(one)))
     together: Together[HorizontalTraining] = Together(steps)
     return together.to_training()[SERVER].terms
 

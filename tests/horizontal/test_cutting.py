@@ -19,7 +19,7 @@ from evenhand.protocol.messages import Message
 from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.solvers.agreeing import draft_terms
 from evenhand.solvers.registry import check_job
-from evenhand.training.horizontal import own_folds, unseen_scores, without_fold
+from evenhand.training.horizontal_steps import own_folds, unseen_scores, without_fold
 
 JOB = Job(solver="sqp", rule={"rule": "rate", "capacity": 0.2})  # type: ignore[arg-type]
 MODEL: dict[str, Any] = {

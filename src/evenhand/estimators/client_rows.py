@@ -27,7 +27,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.agreeing import KnownBefore
-from evenhand.training.horizontal import (
+from evenhand.training.horizontal_steps import (
     HorizontalTraining,
     agree_on_encoder,
     client_steps,

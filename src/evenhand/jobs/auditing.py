@@ -42,7 +42,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.announcing import schemas
 from evenhand.solvers.roles import vertical_terms
-from evenhand.training import horizontal
+from evenhand.training import horizontal, horizontal_steps
 from evenhand.training.auditing import audit_input
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
@@ -288,12 +288,12 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     )
     known = KnownBefore(classes=classes, simulated=True)
     steps: dict[str, Steps[Any]] = {
-        SERVER: horizontal.server_steps(
+        SERVER: horizontal_steps.server_steps(
             draft, known, _holding(HorizontalServerData(server)), everybody=lambda: rows, warns=False
         )
     }
     for name in sorted(rows):
-        steps[name] = horizontal.client_steps(
+        steps[name] = horizontal_steps.client_steps(
             name, draft, known, _holding(ClientData(rows[name], update_noise=update_noise))
         )
     return horizontal.train_together(Together(steps)).transcript

@@ -6,7 +6,7 @@ There are up to three exchanges, in this order. In each, every client sends a su
 2. the crossings of groups that occur, if a constraint crosses attributes without agreed values;
 3. the number of rows in each slice of the inequalities, if the solver weights all clients' rows from the start.
 
-Clients run `say`, and the server runs `combine`; `training/horizontal.py` sends the summaries as messages.
+Clients run `say`, and the server runs `combine`; `training/horizontal_steps.py` sends the summaries as messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Horizontal jobs between organisations: a client has its own table, the server has none.
 
-Both take the same steps as in one process (`training/horizontal.py`), so the models are the same. At the end
+Both take the same steps as in one process (`training/horizontal_steps.py`), so the models are the same. At the end
 all participants have the model, and the server has the counts from which quality is computed.
 """
 
@@ -46,7 +46,7 @@ from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.training.horizontal import client_steps, server_steps
+from evenhand.training.horizontal_steps import client_steps, server_steps
 from evenhand.training.run import certified
 from evenhand.training.shared_model import model_state, scorer
 from evenhand.training.together import Steps, alone

@@ -43,7 +43,7 @@ from evenhand.jobs.tables import (
 from evenhand.models.pictures import Pictures
 from evenhand.printing import listed, quoted
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
-from evenhand.training.horizontal import agree_on_encoder, combine_encoders
+from evenhand.training.horizontal_steps import agree_on_encoder, combine_encoders
 from evenhand.training.together import Steps
 
 SERVER_ROWS: Final = "rows of the server"

@@ -43,14 +43,8 @@ from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.statement import disclosure
-from evenhand.training.horizontal import (
-    HorizontalRun,
-    HorizontalTraining,
-    client_steps,
-    server_steps,
-    start_from,
-    train_together,
-)
+from evenhand.training.horizontal import HorizontalRun, start_from, train_together
+from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps
 from evenhand.training.protection import client_privacy
 from evenhand.training.shared_model import model_state, scorer
 from evenhand.training.together import Steps, Together
