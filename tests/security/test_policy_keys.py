@@ -120,6 +120,14 @@ def more_rounds_at_the_second_offer(_: Path) -> object:
     return offers_again(OwnPolicy(most_rounds=3), HONEST, with_job(HONEST, max_rounds=4))
 
 
+def short_jobs_one_after_the_other(folder: Path) -> object:
+    ledger = Ledger(folder)
+    for number in range(8):
+        ledger.add_round("table.csv", f"run {number // 2}", 10)
+    policy = OwnPolicy(most_rounds=10, rounds_before=lambda: ledger.rounds("table.csv", without="run 4"))
+    return policy(HONEST)
+
+
 def one_person_named_often(_: Path) -> object:
     party = AlignParty("shop", EVERYBODY)
     party.start()
@@ -295,6 +303,7 @@ HOSTILE: dict[str, list[tuple[Attempt, str]]] = {
     "most_rounds": [
         (one_round_more, "3 rounds allow 3; another is refused"),
         (more_rounds_at_the_second_offer, "4 rounds are more than its 3"),
+        (short_jobs_one_after_the_other, "more than the 2 that are left of its 10"),
     ],
     "least_rows": [
         (one_person_named_often, "different ones; the message is refused"),
@@ -351,5 +360,5 @@ def test_a_hostile_job_does_not_get_around_a_policy(attempt: Attempt, says: str,
 
 def test_every_key_of_a_policy_has_a_hostile_case() -> None:
     assert set(HOSTILE) == set(PolicySection.model_fields)
-    # How often a run trains follows from its terms; it is no key.
-    assert {one.name for one in fields(OwnPolicy)} - {"trainings"} <= set(HOSTILE)
+    # How often a run trains follows from its terms, and earlier rounds from the ledger; they are no keys.
+    assert {one.name for one in fields(OwnPolicy)} - {"trainings", "rounds_before"} <= set(HOSTILE)

@@ -11,6 +11,10 @@ One line of JSON for each release. It is on disk before the release leaves the p
   (`least_summed`). Names are counted, not rows: if a participant changes its table between two jobs, the difference of
   their sums shows the change.
 
+- Rounds of training (`rounds`): a line for each round that a participant answers, in any run or attempt. A round opens
+  sums over the table's columns, and what several sums tell adds up over runs as it does within one. The policy's
+  `most_rounds` bounds them all.
+
 The ε of several lines is their sum. That is an upper bound by basic composition, whatever the mechanisms.
 """
 
@@ -34,7 +38,7 @@ from evenhand.privacy.neighbours import smallest_sum
 from evenhand.runtime.files import disk_error, open_private, sync_folder
 
 LEDGER: Final = "privacy-ledger.jsonl"
-Kind = Literal["labels", "groups", "updates", "sums"]
+Kind = Literal["labels", "groups", "updates", "sums", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -45,17 +49,18 @@ class Release:
     ----------
     kind
         ``"labels"`` and ``"groups"`` for randomised responses, ``"updates"`` for noisy updates, ``"sums"`` for the
-        participants of a masked sum.
+        participants of a masked sum, ``"rounds"`` for a round of training.
     data
         The table, as the party's own file names it.
     what
         The question of a randomised response, the checksum of a run's noise, or the names of a sum's participants.
+        Empty for a round.
     epsilon, delta
         What it spends.
     time
         When it was written.
     run
-        Checksum of the run that opened a sum.
+        Checksum of the run that opened a sum, or took a round.
     """
 
     kind: Kind
@@ -144,6 +149,20 @@ class Ledger:
                     )
             if all(one.what != what for one in known):
                 self._add(Release("sums", data, what, 0.0, run=run), Limits())
+
+    def rounds(self, data: str, without: str = "") -> int:
+        """Return the rounds that all runs on a table took, or all but one run."""
+        return sum(one.kind == "rounds" and one.data == data and one.run != without for one in self.entries())
+
+    def add_round(self, data: str, run: str, most: int | None) -> None:
+        """Record a round before it is answered; refuse more than `most` over all runs on the table, if that is set."""
+        with self._locked():
+            if most is not None and (taken := self.rounds(data)) >= most:
+                raise RunError(
+                    f"{data} has taken {taken} rounds in all runs and attempts, and the policy's most_rounds is "
+                    f"{most}: none is left, and this one is refused. evenhand ledger shows what each run took"
+                )
+            self._add(Release("rounds", data, "", 0.0, run=run), Limits())
 
     def _add(self, entry: Release, limits: Limits) -> None:
         for most, spent, name in (

@@ -27,7 +27,7 @@ class OwnPolicy:
     solvers
         Allowed solvers; None is any.
     most_rounds
-        Maximum number of communication rounds, over all trainings of a run.
+        Maximum number of communication rounds, over all trainings of all runs on its table.
     least_rows
         Minimum number of common rows.
     participants
@@ -52,6 +52,8 @@ class OwnPolicy:
         ``"none"``. None is ``"trained"`` under private ids, and ``"any"`` otherwise.
     most_asked
         Maximum number of people that may be asked for after one run, over all questions.
+    rounds_before
+        Returns how many rounds earlier runs on its table took.
     trainings
         Returns how often a run on these terms trains; by default once.
     least_summed
@@ -73,6 +75,7 @@ class OwnPolicy:
     questions: Questions | None = None
     most_asked: int | None = None
     least_summed: int | None = None
+    rounds_before: Callable[[], int] = lambda: 0
     trainings: Callable[[Terms], int] = lambda _: 1
 
     def __call__(self, terms: Terms) -> str | None:
@@ -80,10 +83,8 @@ class OwnPolicy:
         job = terms.job
         if self.solvers is not None and job.solver not in self.solvers:
             return f"it takes no part in solver {job.solver!r}, only in {', '.join(self.solvers) or 'none'}"
-        times = self.trainings(terms)
-        if self.most_rounds is not None and times * job.max_rounds > self.most_rounds:
-            why = f" (a rule for the cut trains {times} times, up to {job.max_rounds} rounds each)" if times > 1 else ""
-            return f"{times * job.max_rounds} rounds{why} are more than its {self.most_rounds}"
+        if (too_many := self._too_many_rounds(terms)) is not None:
+            return too_many
         # The draft does not contain the number of rows yet.
         if 0 < terms.n_rows < self.least_rows:
             return f"{terms.n_rows} common rows are fewer than its {self.least_rows}"
@@ -112,6 +113,22 @@ class OwnPolicy:
             if job.label_privacy.epsilon > self.label_epsilon:
                 return f"label_privacy of {job.label_privacy.epsilon:g} is more than its {self.label_epsilon:g}"
         return None
+
+    def _too_many_rounds(self, terms: Terms) -> str | None:
+        if self.most_rounds is None:
+            return None
+        times, a_training, before = self.trainings(terms), terms.job.max_rounds, self.rounds_before()
+        if times * a_training + before <= self.most_rounds:
+            return None
+        why = f" (a rule for the cut trains {times} times, up to {a_training} rounds each)" if times > 1 else ""
+        said = f"{times * a_training} rounds{why} are more than "
+        if not before:
+            return f"{said}its {self.most_rounds}"
+        left = max(self.most_rounds - before, 0)
+        return (
+            f"{said}the {left} that are left of its {self.most_rounds}: earlier runs on its table took {before}. "
+            "Set a smaller max_rounds, or let the party raise most_rounds in its [policy]"
+        )
 
     def admit(self, asked: int, before: int) -> None:
         """Refuse a question for so many people, if as many as `before` were asked for after the same run."""

@@ -8,7 +8,7 @@ process, over a network, or under injected faults.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from evenhand.errors import ProtocolError, RunError
@@ -71,6 +71,9 @@ class Role(ABC):
     in_attempts
         Messages by sender and kind that were handled before: in earlier attempts at the run, beyond the checkpoint, and
         in earlier trainings of this one.
+    on_round
+        Called before the role handles the first message of a round, if it counts. The question after the last round
+        counts as a round too, unless all accepted rounds were counted.
     quiet
         Whether rows of history are dropped: those of a training that only finds the cut.
     opened
@@ -79,7 +82,7 @@ class Role(ABC):
     """
 
     vocabulary: Vocabulary
-    state_fields: ClassVar[Mapping[str, Any]] = {"done": bool, "effort": float, "_tally": dict[str, int]}
+    state_fields: ClassVar[Mapping[str, Any]] = {"done": bool, "effort": float, "_tally": dict[str, int], "_begun": int}
     """Attributes that change during a run, with their types (see `evenhand.protocol.state`). Each class declares its
     own; those of its base classes are included.
     """
@@ -92,7 +95,9 @@ class Role(ABC):
         self.round_limit: int | None = None
         self.trainings = 1
         self.in_attempts: Mapping[str, int] = {}
+        self.on_round: Callable[[], None] | None = None
         self.quiet = False
+        self._begun = 0
         self._tally: dict[str, int] = {}
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
@@ -163,6 +168,12 @@ class Role(ABC):
                 f"{message.sender} has sent {self.name} {message.kind!r} {before} times, and {self.round_limit} rounds "
                 f"allow {most}; another is refused"
             )
+        a_round, _ = self.vocabulary[message.kind].most
+        begun = min(before // max(a_round, 1) + 1, self.round_limit)
+        if begun > self._begun:
+            if self.on_round is not None:
+                self.on_round()
+            self._begun = begun
 
     def tally(self, message: Message) -> None:
         """Count a message that was handled."""

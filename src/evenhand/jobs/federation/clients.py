@@ -30,6 +30,7 @@ from evenhand.jobs.federation.checkpointing import (
 )
 from evenhand.jobs.federation.counting import count_decisions, measured_quality, no_groups, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile, identity_folder
+from evenhand.jobs.federation.round_count import RoundCount
 from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
@@ -82,7 +83,7 @@ class _OwnTable(ClientTable):
     labels: Labels | NumericTargets
     encoder: PartyEncoder
 
-    def steps(self, own: PartyFile, secret: Callable[[], bytes], once: Once | None) -> Steps[ClientData]:
+    def steps(self, own: PartyFile, secret: bytes, once: Once | None) -> Steps[ClientData]:
         """Read the table, agree with others, and encode; refuse columns that the client's policy does not allow."""
         data = self._job.data
         self.look()
@@ -96,15 +97,15 @@ class _OwnTable(ClientTable):
         self.encoder = yield from agreeing
         training, update_noise = self.encode(self.encoder, self.labels), self._job.to_protection()
         # A resumed run has the same secret: it repeats its noise and spends nothing.
-        seed, noise = secret(), self._job.to_noise()
-        run, ledger, table = run_name(seed), Ledger(self._base), data_name(own.party)
+        noise = self._job.to_noise()
+        run, ledger, table = run_name(secret), Ledger(self._base), data_name(own.party)
         if update_noise is None:
             least = own.policy.least_summed
             return ClientData(training, once=once, summed=lambda names: ledger.add_sum(table, run, names, least))
         # Nothing with noise has left yet.
         if noise["epsilon"] is not None:
             ledger.spend(table, run, noise["epsilon"], noise["delta"], own.policy.limits)
-        return ClientData(training, update_noise=update_noise, secret=seed, once=once)
+        return ClientData(training, update_noise=update_noise, secret=secret, once=once)
 
 
 def client_program(
@@ -124,9 +125,10 @@ def client_program(
         The client's own secret, for its noise; None takes the one from `checkpoints`.
     """
     once = None if checkpoints is None else checkpoints.answered_once()
-    steps = _client(job, own, base, on_terms, lambda: secret or own_secret(checkpoints), once)
+    count = RoundCount(own, base, secret or own_secret(checkpoints))
+    steps = _client(job, own, base, on_terms, count, once)
     attempt = partial(new_attempt, own.party.name, identity_folder(own.identity, base), checkpoints, run)
-    return alone(steps, training_runner(checkpoints), attempt)
+    return alone(steps, count.counted(training_runner(checkpoints)), attempt)
 
 
 def _client(
@@ -134,7 +136,7 @@ def _client(
     own: PartyFile,
     base: Path,
     on_terms: Callable[[Terms], None] | None,
-    secret: Callable[[], bytes],
+    count: RoundCount,
     once: Once | None,
 ) -> Steps[ClientEnd]:
     name = own.party.name
@@ -147,8 +149,8 @@ def _client(
         name,
         _draft(job),
         KnownBefore(job.data.groups),
-        table.steps(own, secret, once),
-        policy=own.policy.to_policy(),
+        table.steps(own, count.secret, once),
+        policy=count.policy,
         on_terms=on_terms,
     )
     rows = table.rows

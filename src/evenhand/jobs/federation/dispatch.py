@@ -67,7 +67,7 @@ def party_part(
     Parameters
     ----------
     secret
-        A client's own secret; None takes the one from `checkpoints`.
+        The participant's own secret; None takes the one from `checkpoints`.
     run
         Name of the run, where `checkpoints` does not know it.
     """
@@ -75,4 +75,4 @@ def party_part(
         return client_program(job, env.own, env.base, on_terms, checkpoints, secret, run)
     if env.own.party.role == "dealer":
         return dealer_program(job, env.own, env.base, on_terms, checkpoints, run)
-    return party_program(job, env.own, env.base, on_terms, checkpoints, run, env.runs)
+    return party_program(job, env.own, env.base, on_terms, checkpoints, run, env.runs, secret)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -153,7 +153,11 @@ class PolicySection(Strict):
 
     solvers: list[str] | None = key("Solvers that it accepts; by default all.", ["subspace"], None)
     most_rounds: int | None = key(
-        "Most rounds that it accepts, over all trainings of a run; the party counts them itself.", 100, None, ge=1
+        "Most rounds over all runs on this party's table, whether resumed, extended or new; the ledger beside this "
+        "file counts them. A job whose `max_rounds` is more than what is left is refused.",
+        100,
+        None,
+        ge=1,
     )
     least_rows: int = key("Fewest common rows that it accepts.", 500, 0, ge=0)
     participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
@@ -202,8 +206,15 @@ class PolicySection(Strict):
         "Largest ε of `label_privacy` that it accepts. Jobs without `label_privacy` are then refused.", 1.0, None
     )
 
-    def to_policy(self) -> OwnPolicy:
-        return OwnPolicy(**self.model_dump(exclude={"columns"}), trainings=trainings)
+    def to_policy(self, rounds_before: Callable[[], int] = lambda: 0) -> OwnPolicy:
+        """Return the rules on terms and messages.
+
+        Parameters
+        ----------
+        rounds_before
+            Returns how many rounds earlier runs on the party's table took.
+        """
+        return OwnPolicy(**self.model_dump(exclude={"columns"}), rounds_before=rounds_before, trainings=trainings)
 
     @property
     def limits(self) -> Limits:

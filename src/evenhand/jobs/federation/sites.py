@@ -21,8 +21,15 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import JobError, RunError
-from evenhand.jobs.federation.checkpointing import CheckpointManager, messages_of, new_attempt, training_runner
+from evenhand.jobs.federation.checkpointing import (
+    CheckpointManager,
+    messages_of,
+    new_attempt,
+    own_secret,
+    training_runner,
+)
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, run_place
+from evenhand.jobs.federation.round_count import RoundCount
 from evenhand.jobs.ledger import Ledger, data_name
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.extending import earlier_multipliers, earlier_part
@@ -96,6 +103,7 @@ def party_program(
     checkpoints: CheckpointManager | None = None,
     run: str = "",
     runs: Path | None = None,
+    secret: bytes | None = None,
 ) -> Program[PartyEnd]:
     """Run a party's steps, then score the rows.
 
@@ -111,6 +119,8 @@ def party_program(
         Name of the run, where `checkpoints` does not know it.
     runs
         Folder of this site's runs, where it finds the run that the job extends.
+    secret
+        The party's own secret; None takes the one from `checkpoints`.
     """
     name = own.party.name
     if job.parts.get(name) != own.party.role:
@@ -135,6 +145,8 @@ def party_program(
     if (extended := _extended(job, runs)) is not None:
         rows.earlier = earlier_part(extended, own.party, job.job)
 
+    count = RoundCount(own, base, secret or own_secret(checkpoints))
+
     def accepted(terms: Terms) -> None:
         assert isinstance(terms, VerticalTerms)
         record_sum(terms, own, base)
@@ -146,12 +158,12 @@ def party_program(
         draft_terms(job),
         rows,
         replace(alignment_of(job), most_ids=own.policy.most_ids),
-        policy=own.policy.to_policy(),
+        policy=count.policy,
         on_terms=accepted,
     )
     folder = identity_folder(own.identity, base)
     terms, model, session = yield from alone(
-        steps, training_runner(checkpoints), partial(new_attempt, name, folder, checkpoints, run)
+        steps, count.counted(training_runner(checkpoints)), partial(new_attempt, name, folder, checkpoints, run)
     )
     yield scoring_party(job, name, model, rows.matrix, terms, session)
     if terms.job.missing_party == "absent" and name != job.holder:

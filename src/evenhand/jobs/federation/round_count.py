@@ -1,0 +1,59 @@
+"""Count the rounds that a participant answers, over all runs on its table (`most_rounds`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from evenhand.jobs.federation.files import PartyFile
+from evenhand.jobs.ledger import Ledger, data_name, run_name
+from evenhand.protocol.policy import OwnPolicy
+from evenhand.protocol.roles import Role
+from evenhand.runtime.site import Program
+from evenhand.training.together import Training, TrainingRunner
+
+
+@dataclass(frozen=True)
+class RoundCount:
+    """A participant's count of rounds in its ledger.
+
+    A party without a limit counts too, so that one that it sets later covers earlier runs.
+
+    Parameters
+    ----------
+    own
+        The participant's own file.
+    base
+        Folder of the file, which has the ledger.
+    secret
+        The participant's own secret, which is the same in all attempts at a run.
+    """
+
+    own: PartyFile
+    base: Path
+    secret: bytes
+
+    @property
+    def policy(self) -> OwnPolicy:
+        """Return the participant's policy; a job must leave room for the rounds of other runs."""
+        return self.own.policy.to_policy(lambda: Ledger(self.base).rounds(self._table, without=self._run))
+
+    def counted(self, run_training: TrainingRunner) -> TrainingRunner:
+        """Return a runner that records each round on disk before the training role answers it."""
+
+        def run(role: Role, stage: Training) -> Program[None]:
+            role.on_round = self._record
+            yield from run_training(role, stage)
+
+        return run
+
+    def _record(self) -> None:
+        Ledger(self.base).add_round(self._table, self._run, self.own.policy.most_rounds)
+
+    @property
+    def _table(self) -> str:
+        return data_name(self.own.party)
+
+    @property
+    def _run(self) -> str:
+        return run_name(self.secret)
