@@ -25,7 +25,7 @@ from evenhand.errors import ExactRatesWarning, InputError, ProtocolError, RunErr
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.trees.binning import coarse_counts, edges_of, fine_counts, fullest_bins, keys, values_of
 from evenhand.horizontal.trees.folds import content_blank, content_folds
-from evenhand.horizontal.trees.messages import EDGES, SPLITS, VALUES
+from evenhand.horizontal.trees.messages import COUNTED, EDGES, REFINE, REFINED, SPLITS, VALUES
 from evenhand.horizontal.trees.splits import UNIT, best_splits, histograms, in_units
 from evenhand.horizontal.trees.strata import SliceStrata, WeightedRows
 from evenhand.models.binned_trees import BinnedTrees, binned
@@ -376,6 +376,24 @@ def test_what_cannot_be_is_refused() -> None:
     rows = ClientRows("c0", people.features, people.labels, many, missing=True)
     with pytest.raises(InputError, match="2,592 combinations"):
         train_clients(Job(solver="trees", constraints=(LossParity(0.1),)), [rows])
+
+
+def test_counts_that_no_rows_have_are_refused() -> None:
+    rows = People(100).client("c0", np.arange(100))
+    terms = horizontal_terms(Job(solver="trees", max_rounds=12), [rows])
+    server, (client,) = build_roles(terms, HorizontalServerData(), {"c0": ClientData(rows)})
+    (asked,) = server.start()
+    (counted,) = client.receive(asked)
+    for bins in (counted["bins"] * 2**55, -counted["bins"]):
+        with pytest.raises(ProtocolError, match="exceed the rows of the terms"):
+            server.receive(COUNTED.message("c0", "server", **{**counted.body, "bins": bins}))
+    (asked,) = server.receive(counted)
+    with pytest.raises(ProtocolError, match="intervals that do not exist"):
+        client.receive(REFINE.message("server", "c0", **{**asked.body, "bins": asked["bins"] + 4096}))
+    (refined,) = client.receive(asked)
+    with pytest.raises(ProtocolError, match="do not add up"):
+        server.receive(REFINED.message("c0", "server", **{**refined.body, "parts": refined["parts"] * 2}))
+    server.receive(refined)
 
 
 def test_messages_that_fit_no_tree_are_refused() -> None:

@@ -12,7 +12,7 @@ from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.errors import InputError, ProtocolError
 from evenhand.horizontal.problem import ClientData
 from evenhand.horizontal.roles import HorizontalClient
-from evenhand.horizontal.trees.binning import bin_counts, coarse_counts, fine_counts
+from evenhand.horizontal.trees.binning import COARSE_BINS, NONE, bin_counts, coarse_counts, fine_counts
 from evenhand.horizontal.trees.folds import content_blank, content_folds
 from evenhand.horizontal.trees.messages import (
     COUNT,
@@ -120,7 +120,10 @@ class HistogramClient(HorizontalClient):
         return people
 
     def _refine(self, message: Message) -> Message:
-        parts = fine_counts(self.features, message["bins"])
+        bins = message["bins"]
+        if ((bins < NONE) | (bins >= COARSE_BINS)).any():
+            raise ProtocolError(f"{self.name} was asked to divide intervals that do not exist")
+        parts = fine_counts(self.features, bins)
         return REFINED.message(self.name, SERVER, round=self.round + 1, parts=parts)
 
     def _begin(self, message: Message) -> Message:

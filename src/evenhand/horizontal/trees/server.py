@@ -26,7 +26,7 @@ from evenhand.constraints.slices import stated
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.horizontal.problem import HorizontalServerData
 from evenhand.horizontal.roles import HorizontalServer, Outcome
-from evenhand.horizontal.trees.binning import bin_counts, edges_of, fullest_bins
+from evenhand.horizontal.trees.binning import NONE, bin_counts, edges_of, fullest_bins
 from evenhand.horizontal.trees.client import client_sizes
 from evenhand.horizontal.trees.messages import (
     COUNT,
@@ -179,13 +179,15 @@ class HistogramServer(HorizontalServer):
         if not np.isin(codes, (0, clients)).all():
             raise DataError("clients disagree on which columns are categorical; give all of them the same encoder")
         self.categorical = codes > 0
-        people = total["people"]
+        people, bins = total["people"], total["bins"]
+        if (people < 0).any() or (bins < 0).any() or (bins.sum(axis=1, dtype=np.float64) > self.terms.n_rows).any():
+            raise ProtocolError("counts of rows that clients sent are negative, or exceed the rows of the terms")
         negative, positive = (int(people[:, self.strata.labels == sign].sum()) for sign in (-1.0, 1.0))
         if not (negative and positive):
             raise DataError("all labels of all clients are the same; give rows of both labels")
         self._take_folds(people)
         self.intercept = float(np.log(positive / negative)) if self.terms.job.fit_intercept else 0.0
-        self.coarse, self.fullest = total["bins"], fullest_bins(total["bins"])
+        self.coarse, self.fullest = bins, fullest_bins(bins)
         return self._ask(REFINE, REFINED, bins=self.fullest)
 
     def _take_folds(self, people: Integers) -> None:
@@ -200,7 +202,11 @@ class HistogramServer(HorizontalServer):
         self.best_multipliers = self.multipliers
 
     def _cut(self, total: Body) -> Sends:
-        edges = edges_of(self.coarse, self.fullest, total["parts"])
+        parts, wanted = total["parts"], self.fullest != NONE
+        whole = np.take_along_axis(self.coarse, np.where(wanted, self.fullest, 0), axis=1) * wanted
+        if (parts < 0).any() or (parts.sum(axis=2, dtype=np.float64) != whole).any():
+            raise ProtocolError("counts of parts that clients sent do not add up to those of their intervals")
+        edges = edges_of(self.coarse, self.fullest, parts)
         self._take(BinnedTrees(edges, self.intercept))
         whole = np.zeros((len(edges), MOST_BINS - 1), dtype=np.float32)
         for row, cuts in zip(whole, edges, strict=True):

@@ -56,6 +56,8 @@ class LearnersParty(Party):
 
     def handle(self, message: Message) -> Sends:
         if message.kind == RESPONSE.kind:
+            if message.integer("round") < 1:
+                raise ProtocolError(f"{self.name} was sent round {message.integer('round')}; rounds count from 1")
             self.round = message.integer("round")
             answer = self._answer(message)
             embeds = self.options.exchange == "embedding" and self.round == 1
