@@ -14,6 +14,7 @@ from evenhand.protocol.solver import Solver
 from evenhand.solvers import register
 from evenhand_reproductions.methods import (
     adaptive,
+    adversarial_fairvfl,
     afl,
     fairbatch,
     fairgrad,
@@ -40,11 +41,13 @@ METHODS: Final[tuple[Solver[Any, Any], ...]] = (
     fairgrad.SOLVER,
     fcfl.SOLVER,
 )
+"""Across clients."""
+ACROSS_PARTIES: Final[tuple[Solver[Any, Any], ...]] = (adversarial_fairvfl.SOLVER,)
 
 
 def register_methods() -> tuple[str, ...]:
     """Register the baselines and the methods of other distributions; return their names."""
-    found = list(METHODS)
+    found = [*METHODS, *ACROSS_PARTIES]
     for point in entry_points(group=GROUP):
         given = point.load()
         for one in given if isinstance(given, (tuple, list)) else (given,):
