@@ -44,16 +44,17 @@ def tables(records: pd.DataFrame, columns: Sequence[Column], paper: PaperTable) 
     result = []
     for name, part in records.groupby("set", sort=False):
         rows = []
+        most = part["seed"].nunique()
         for method, runs in part.groupby("method", sort=False):
             numbers = printed(paper, columns, str(runs["beside"].iloc[0]), str(name))
-            cells = [str(method)]
+            cells = [str(method) if len(runs) == most else f"{method} ({counted(len(runs))})"]
             for column, number in zip(columns, numbers, strict=True):
                 cells.append(spread(runs[column.metric], column.scale, column.digits))
                 cells.append("–" if number is None else f"{number:.{column.paper_digits}f}")
             done = runs["rounds"].notna().all()
             cells += [f"{runs['rounds'].mean():.0f}", f"{runs['objective'].mean():.4f}"] if done else ["", ""]
             rows.append(cells)
-        result.append((f"{SETS[str(name)]} ({counted(part['seed'].nunique())})", markdown_table(header, rows)))
+        result.append((f"{SETS[str(name)]} ({counted(most)})", markdown_table(header, rows)))
     return result
 
 

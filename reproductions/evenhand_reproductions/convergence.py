@@ -1,4 +1,4 @@
-"""What the two convergence figures share: levels of ε, curves, and the table of where they end."""
+"""What convergence figures share: levels of ε, curves, and the table of where they end."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ FREE = "FedBCD"
 def levels(epsilons: tuple[float, ...]) -> dict[str, float]:
     """Each curve's name and its bound. FedBCD's bound never binds: the same steps, and DEO is recorded."""
     return {FREE: NEVER_BINDS} | {f"ε={epsilon:g}": epsilon for epsilon in epsilons}
+
+
+def in_all_runs(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the points at rounds that all runs of a curve have: means of others would jump between runs."""
+    curves = records.groupby(["set", "method", "level"])
+    runs = records.groupby(["set", "method", "level", "round"])["seed"].transform("nunique")
+    return records[runs == curves["seed"].transform("nunique")].reset_index(drop=True)
 
 
 def figure(

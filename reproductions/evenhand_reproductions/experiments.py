@@ -177,13 +177,21 @@ def on_test_rows(problem: FairVFLProblem, scores: Array) -> dict[str, float]:
     return quality(problem.test_labels, scores, problem.test_groups) | found
 
 
-def curve(problem: FairVFLProblem, method: str, fit: Fit, points: int = 60, **more: Any) -> list[Record]:
-    """Objective and DEO on the training rows over rounds, thinned to about evenly spaced points of a log axis."""
+def thinned(fit: Fit, points: int = 60) -> list[tuple[int, float, float]]:
+    """Round, objective and DEO on the training rows, at about evenly spaced rounds of a log axis."""
     history = fit.classifier.history_.drop_duplicates("round", keep="last").set_index("round")
     gap = next(name for name in history.columns if name.startswith("value["))
     rounds = np.unique(np.geomspace(1, max(int(history.index[-1]), 1), points).round().astype(int))
-    thinned = history.loc[rounds.tolist()]
+    found = history.loc[rounds.tolist()]
     return [
-        {**head(problem, method), **more, "round": int(number), "objective": float(objective), "DEO": abs(float(value))}
-        for number, objective, value in zip(rounds, thinned["objective"], thinned[gap], strict=True)
+        (int(number), float(objective), abs(float(value)))
+        for number, objective, value in zip(rounds, found["objective"], found[gap], strict=True)
+    ]
+
+
+def curve(problem: FairVFLProblem, method: str, fit: Fit, points: int = 60, **more: Any) -> list[Record]:
+    """A record for each point of a curve over rounds."""
+    return [
+        {**head(problem, method), **more, "round": number, "objective": objective, "DEO": value}
+        for number, objective, value in thinned(fit, points)
     ]

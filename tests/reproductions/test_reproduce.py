@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evenhand.data import load
 from evenhand.errors import InputError
 from evenhand_reproductions import REPRODUCTIONS, convergence, experiments, find, postprocessing
 from evenhand_reproductions.experiments import FairVFLProblem, Fit
-from evenhand_reproductions.fairvfl import fig1, table2
+from evenhand_reproductions.fairvfl import fig1, neural, table2
 from evenhand_reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand_reproductions.recording import Making, Recorded, as_written
 from evenhand_reproductions.settings import Settings
@@ -28,7 +29,7 @@ SETS = dict.fromkeys(FAIRVFL, "compas") | {"fairvfl-table2": "communities-crime"
 
 @pytest.mark.parametrize("name", FAIRVFL)
 def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, tiny: Any) -> None:
-    if name in ("fairvfl-table2", "fairvfl-fig2"):
+    if name == "fairvfl-table2":
         pytest.importorskip("torch")
     folder = tiny(name, SETS[name])
     text = (folder / f"{name}.md").read_text(encoding="utf-8")
@@ -36,12 +37,13 @@ def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, tiny: Any
     assert "## What was run" in text
     assert "numpy" in text
     assert "nan" not in text
-    expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if "fig" in name else set())
+    figure = "fig" in name or name == "fairvfl-table2"
+    expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if figure else set())
     assert {path.name for path in folder.iterdir()} == expected
     records = json.loads((folder / f"{name}.json").read_text())["records"]
     assert {record["set"] for record in records} == {SETS[name]}
     assert {record["seed"] for record in records} == {10}
-    if "fig" in name:
+    if figure:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -240,6 +242,34 @@ def test_a_bound_that_ends_below_no_bound_is_explained() -> None:
     assert "fell by 25.0 % and 16.7 %" in line
     (line,) = table2._below_free(neural_records(**{table2.ours(0.5): (0.45, 0.45, 0.1)}))
     assert "a network has many minima" in line
+
+
+def test_bounds_are_compared_with_no_bound_on_the_same_seeds() -> None:
+    first = neural_records(FedBCD=(0.5, 0.5, 0.1))
+    later = neural_records(FedBCD=(0.7, 0.7, 0.1)).assign(seed=11)
+    # The bound ends above FedBCD on its only seed, below FedBCD's mean of two.
+    part = pd.concat([first, later[later["method"] == "FedBCD"]])
+    assert table2._below_free(part) == []
+
+
+def test_a_bound_that_the_free_fit_keeps_is_not_trained_again(sets_folder: Path) -> None:
+    pytest.importorskip("torch")
+    problem = experiments.make_problem(load("compas", source=sets_folder), "journal", 10)
+    rounds = 6
+    for train in (neural.steps, neural.adam):
+        free = train(problem, experiments.NEVER_BINDS, rounds)
+        largest = max(value for _, _, value in experiments.thinned(free))
+        assert neural.bound_or_free(train, problem, 1.01 * largest, rounds, free) is free
+        same = train(problem, 1.01 * largest, rounds)
+        assert experiments.thinned(same) == experiments.thinned(free)
+        other = neural.bound_or_free(train, problem, 0.5 * largest, rounds, free)
+        assert experiments.thinned(other) != experiments.thinned(free)
+
+
+def test_means_of_curves_are_of_rounds_that_all_runs_have() -> None:
+    points = pd.concat([curve("slow", [0.9, 0.8, 0.7], 0.01), curve("slow", [0.9, 0.8], 0.01).assign(seed=11)])
+    kept = convergence.in_all_runs(points)
+    assert sorted(kept["round"]) == [1, 1, 2, 2]
 
 
 def test_the_papers_tables_are_whole() -> None:
