@@ -60,6 +60,8 @@ _ENTRIES = (
     Reproduction(
         "fairvfl-v1-fig2", "first version, Figure 2: effect of the number Q of local steps", "fairvfl.v1_fig2"
     ),
+    Reproduction("fairvfl-theorem", "FairVFL, the steps of Theorem 2", "fairvfl.theorem"),
+    Reproduction("fairvfl-async", "FairVFL, Algorithm 2: as many local steps as time allows", "fairvfl.asynchronous"),
     Reproduction(
         "vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2.table2", VFB2_SETS
     ),

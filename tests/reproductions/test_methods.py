@@ -17,10 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "horizontal"))
 
 from horizontal_contract import Case, HorizontalContract
 
-from evenhand.constraints.kinds import LossParity
+from evenhand.constraints.kinds import Constraint, LossParity
 from evenhand.constraints.slices import Bounds, Slice
 from evenhand.errors import InputError
-from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.averaging.batched import Batching, deal
+from evenhand.horizontal.problem import ClientRows, generator
 from evenhand.protocol.job import Job
 from evenhand.solvers import HORIZONTAL
 from evenhand_reproductions.in_memory import train_clients
@@ -52,11 +53,11 @@ def _registered() -> Iterator[None]:
     HORIZONTAL.update(before)
 
 
-def trained(name: str, **options: Any) -> Array:
-    """The weights after three rounds, of full-batch local steps, so that nothing is drawn."""
+def trained(name: str, constraints: tuple[Constraint, ...] = (), **options: Any) -> Array:
+    """The weights after three rounds, of full-batch local steps unless said otherwise, so that nothing is drawn."""
     job = Job(
         solver=name,
-        constraints=(LossParity(0.01),) if name == "fcfl" else (),
+        constraints=(LossParity(0.01),) if name == "fcfl" else constraints,
         max_rounds=ROUNDS,
         options={"step": STEP, "batch_size": BATCH, "local_epochs": EPOCHS, "clip": None, **options},
     )
@@ -405,3 +406,73 @@ class TestContract(HorizontalContract):
     @pytest.fixture(params=[pytest.param(name, marks=() if name in SHAPES else pytest.mark.soak) for name in NAMES])
     def case(self, request: pytest.FixtureRequest) -> Case:
         return Case(request.param, "global")
+
+
+def fairfedavgalm(penalty: float, dual_step: float, growth: float, *, equal: bool, normalised: bool) -> Array:
+    """FairFedAvgALM Algorithm 1 for two groups, with the two things that its text assumes: batches that hold both
+    groups in equal parts (Lemma 4.1), and FedNova's correction where clients take unequal numbers of steps.
+    """
+    w, multiplier, size = np.zeros(PROBLEM.matrix.shape[1] + 1), 0.0, 10
+    for turn in range(1, ROUNDS + 1):
+        beta, ends, rises, counts = penalty * growth ** (turn - 1), [], [], []
+        for place, rows in enumerate(PARTS):
+            draw = generator(0, f"c{place}", turn, "batches")
+            now, steps = w, -(-len(rows) // size)
+            for _ in range(EPOCHS):
+                if equal:
+                    halves = []
+                    for mask in reversed(BY_GROUP):
+                        own = np.flatnonzero(mask[rows])
+                        passes = [draw.permutation(own) for _ in range(-(-steps * size // 2 // len(own)))]
+                        halves.append(np.concatenate(passes)[: steps * size // 2].reshape(steps, -1))
+                    batches = [rows[one] for one in np.hstack(halves)]
+                else:
+                    drawn = draw.permutation(len(rows))
+                    batches = [rows[drawn[first : first + size]] for first in range(0, len(rows), size)]
+                for batch in batches:
+                    slope = loss_and_slope(now, batch)[1]
+                    if all(mask[batch].any() for mask in BY_GROUP):
+                        (f0, g0), (f1, g1) = (loss_and_slope(now, batch[mask[batch]]) for mask in BY_GROUP)
+                        slope = slope + (multiplier + beta * (f0 - f1)) * (g0 - g1)
+                    now = now - STEP * slope
+            gap = np.subtract(*(loss_and_slope(now, rows[mask[rows]])[0] for mask in BY_GROUP))
+            ends.append(now - w)
+            rises.append(dual_step / growth ** (turn - 1) * gap)
+            counts.append(EPOCHS * steps)
+        if normalised:
+            effective = SHARES @ counts
+            ends = [effective * end / count for end, count in zip(ends, counts, strict=True)]
+        w, multiplier = w + SHARES @ ends, multiplier + SHARES @ rises
+    return np.asarray(w)
+
+
+@pytest.mark.parametrize(
+    ("name", "equal"), [("fairfedavgalm", False), ("fairfedavgalm", True), ("fairfedavgalm-nova", False)]
+)
+def test_three_rounds_of_fairfedavgalm_as_its_text_assumes(name: str, equal: bool) -> None:
+    given = {"penalty": 2.0, "dual_step": 0.5, "growth": 1.1}
+    batches = "equal-slices" if equal else "shuffled"
+    found = trained(name, (LossParity(0.0),), batch_size=10, batches=batches, **given)
+    expected = fairfedavgalm(**given, equal=equal, normalised=name.endswith("nova"))
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_a_batch_holds_all_slices_in_equal_parts_and_an_epoch_all_rows_of_the_larger() -> None:
+    made = Batching.of(slice(40, 90), 12, 1, lone_rows=True)
+    groups = np.array([[1.0, 0.0]] * 44 + [[0.0, 1.0]] * 6, dtype=np.float32)
+    equal = made.with_equal(groups)
+    assert (equal.steps, equal.batch, equal.padded) == (made.steps, 12, made.padded)
+    numbers, inside = deal([equal, made], [np.random.default_rng(1), np.random.default_rng(2)])
+    rows = numbers[:, 0, :12] - 40
+    assert (inside[:, 0].sum(axis=1) == 12).all()
+    assert ((rows < 44).sum(axis=1) == 6).all()
+    # Thirty draws of six rows: each five times. Thirty draws of 44: none twice.
+    assert (np.bincount(rows[rows >= 44])[44:] == 5).all()
+    assert np.bincount(rows[rows < 44]).max() == 1
+    with pytest.raises(InputError, match="rows of 3 combinations of slices"):
+        Batching.of(slice(0, 9), 2, 1, lone_rows=True).with_equal(np.repeat(np.eye(3, dtype=np.float32), 3, axis=0))
+
+
+def test_equal_batches_need_slices() -> None:
+    with pytest.raises(InputError, match="no constraint names slices"):
+        trained("fedavg", batches="equal-slices")

@@ -17,6 +17,7 @@ from evenhand_reproductions.methods import (
     adversarial_fairvfl,
     afl,
     fairbatch,
+    fairfedavgalm_nova,
     fairgrad,
     fcfl,
     fedfb,
@@ -31,6 +32,7 @@ GROUP: Final = "evenhand.methods"
 METHODS: Final[tuple[Solver[Any, Any], ...]] = (
     *adaptive.SOLVERS,
     fednova.SOLVER,
+    fairfedavgalm_nova.SOLVER,
     fedprox.SOLVER,
     scaffold.SOLVER,
     qffl.SOLVER,

@@ -76,7 +76,7 @@ class FairVFL(CheckedOptions):
         at its lower bound and Lipschitz constants estimated from the data. The theorem's β is the inverse of the step β
         of FairVFL Eq. 10: its proof has β/2 ‖λ^(t+1) − λ^(t)‖², where a step enters by its inverse. So
         c_t = t^(−1/4) / (2β) in terms of `dual_step`. Its steps are far too short in practice; see
-        `benchmarks/fairvfl_theorem.py`.
+        `reproductions/results/fairvfl-theorem.md`.
     step
         1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers. None
         means ``"auto"`` for plain steps of linear parties, and 0.01 otherwise. With the papers' 0.01 plain linear

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Literal
 
@@ -53,6 +53,9 @@ class Batching:
         Batches of an epoch, ⌈n / |B|⌉.
     epochs
         Passes over the rows in a round.
+    strata
+        For batches with equal numbers of each: the client's own row numbers of every combination of slices. Empty if
+        rows are shuffled.
     """
 
     first: int
@@ -61,6 +64,7 @@ class Batching:
     padded: int
     steps: int
     epochs: int
+    strata: tuple[Integers, ...] = ()
 
     @classmethod
     def of(cls, rows: slice, batch_size: int | None, epochs: int | Literal["auto"] = 1, *, lone_rows: bool) -> Batching:
@@ -80,6 +84,34 @@ class Batching:
         passes = -(-LEAST_STEPS // max(steps, 1)) if epochs == "auto" else epochs
         return cls(rows.start, size, batch, _padded(size, batch_size), steps, passes)
 
+    def with_equal(self, membership: npt.NDArray[np.float32]) -> Batching:
+        """Return batches with equal numbers of rows of each combination of slices (FairFedAvgALM Lemma 4.1).
+
+        Parameters
+        ----------
+        membership
+            (n, P): 1 if a row is in the slice of a part of the inequalities.
+        """
+        _, place = np.unique(membership, axis=0, return_inverse=True)
+        strata = tuple(np.flatnonzero(place == one) for one in range(int(place.max()) + 1))
+        share = self.batch // len(strata)
+        if share == 0:
+            raise InputError(
+                f"batches are of {self.batch} rows, and a client has rows of {len(strata)} combinations of slices; "
+                "choose a larger batch_size, or batches 'shuffled'"
+            )
+        return replace(self, batch=share * len(strata), strata=strata)
+
+    def equal(self, draw: np.random.Generator) -> Integers:
+        """Return (steps, batch): the client's own row numbers of an epoch's equal batches."""
+        share = self.batch // len(self.strata)
+        wanted = self.steps * share
+        parts = []
+        for rows in self.strata:
+            passes = [draw.permutation(rows) for _ in range(-(-wanted // len(rows)))]
+            parts.append(np.concatenate(passes)[:wanted].reshape(self.steps, share))
+        return np.hstack(parts)
+
 
 def _padded(size: int, batch_size: int | None) -> int:
     """Round the batch size up to whole lanes, so that other clients do not change how a row is rounded.
@@ -98,6 +130,10 @@ def deal(clients: Sequence[Batching], draws: Sequence[np.random.Generator]) -> t
     for place, (client, draw) in enumerate(zip(clients, draws, strict=True)):
         # Padding repeats one of the client's own rows, with weight zero.
         numbers[:, place] = client.first
+        if client.strata:
+            numbers[: client.steps, place, : client.batch] = client.first + client.equal(draw)
+            inside[: client.steps, place, : client.batch] = 1.0
+            continue
         drawn = client.first + draw.permutation(client.size)
         whole, batch = client.size // client.batch, client.batch
         numbers[:whole, place, :batch] = drawn[: whole * batch].reshape(whole, batch)
@@ -176,6 +212,13 @@ class BatchedClients:
             name: Batching.of(place, options.batch_size, options.local_epochs, lone_rows=not network.normalises_batches)
             for name, place in self.data.places.items()
         }
+        if options.batches == "equal-slices":
+            if not rows.parts:
+                raise InputError("batches is 'equal-slices', but no constraint names slices; choose 'shuffled'")
+            members = self.data.membership.numpy()
+            self._batching = {
+                name: made.with_equal(members[self.data.places[name]]) for name, made in self._batching.items()
+            }
         self._requests: dict[str, TrainRequest] = {}
         self._results: dict[str, Trained] = {}
 

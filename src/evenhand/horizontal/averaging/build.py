@@ -113,6 +113,11 @@ class _Builder:
         def learner(own: ClientData) -> Any:
             if not isinstance(own.update_noise, RecordGaussian):
                 return batched.BatchedLearner(together, own.rows.name)
+            if options.batches != "shuffled":
+                raise InputError(
+                    f"batches is {options.batches!r}, but noise on records draws every row with the same chance; "
+                    "choose batches 'shuffled'"
+                )
             record_level = importlib.import_module("evenhand.horizontal.averaging.record_level")
             return record_level.RecordLearner(together, own.rows.name, means, own.update_noise, own.secret)
 

@@ -56,6 +56,11 @@ class AveragingOptions(CheckedOptions):
     ----------
     batch_size
         |B|, the mini-batch size; None uses all of a client's rows. The last mini-batch of an epoch is smaller.
+    batches
+        ``"shuffled"``: an epoch passes over the rows in random order. ``"equal-slices"``: every batch has as many rows
+        of each combination of the constraints' slices that the client has; with two groups, half of each, as
+        FairFedAvgALM Lemma 4.1 assumes. Rows of rarer combinations come again, so the mean loss weights them up. The
+        number of batches is the same.
     optimizer
         Local optimiser: ``"sgd"`` as published, or ``"adam"`` (Kingma & Ba 2015), with moments that begin anew in every
         round and stay at the client. ``"auto"`` is ``"adam"`` for ResNets and torch modules, unless a step is given or
@@ -97,6 +102,7 @@ class AveragingOptions(CheckedOptions):
     """
 
     batch_size: Count | None = 128
+    batches: Literal["shuffled", "equal-slices"] = "shuffled"
     optimizer: Literal["sgd", "adam", "auto"] = "auto"
     step: Positive | Literal["auto"] = "auto"
     step_decay_every: Count | Literal["auto"] | None = "auto"
