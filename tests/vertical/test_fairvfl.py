@@ -425,6 +425,42 @@ def _joined(weights: dict[str, np.ndarray]) -> np.ndarray:
     return found
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_stochastic_fedbcd_is_that_of_its_paper(everywhere: bool) -> None:
+    """FedBCD-p, from its description: rows drawn for a round, Q steps on them with the others' scores of its start."""
+    step, local_steps, batch, rounds, rows = 0.4, 3, 24, 5, 80
+    options = {"step": step, "local_steps": local_steps, "batch_size": batch}
+    options |= {"local_steps_at": "all" if everywhere else "active"}
+    run = train(PROBLEM, None, BLOCKS, (0, 2), solver="fedbcd", alpha=MU, options=options, max_rounds=rounds, tol=0.0)
+    ones = np.ones((rows, 1))
+    columns = {f"p{k}": np.hstack([PROBLEM.matrix[:, block], ones[:, : k == 0]]) for k, block in enumerate(BLOCKS)}
+    weights = {name: np.zeros(matrix.shape[1]) for name, matrix in columns.items()}
+    for turn in range(1, rounds + 1):
+        drawn = np.random.default_rng([0, turn]).choice(rows, batch, replace=False)
+        scores = {name: columns[name] @ weights[name] for name in columns}
+        start = sum(scores.values())
+        for name, matrix in columns.items():
+            own = weights[name]
+            for _ in range(local_steps if everywhere or name != "p1" else 1):
+                # Who has labels knows how its own step moves the scores; who has none keeps the derivatives.
+                at = start if name == "p1" else start - scores[name] + matrix @ own
+                y = PROBLEM.labels[drawn]
+                gradient = matrix[drawn].T @ (-y * expit(-y * at[drawn])) / batch
+                gradient[: len(BLOCKS[int(name[1])])] += MU * own[: len(BLOCKS[int(name[1])])]
+                own = own - step * gradient
+            weights[name] = own
+    np.testing.assert_allclose(pooled_weights(run, BLOCKS), _joined(weights), atol=1e-12)
+    # The certificate is of all rows: the gradient of the mean loss at these weights.
+    total = sum(columns[name] @ weights[name] for name in columns)
+    slope = -PROBLEM.labels * expit(-PROBLEM.labels * total) / rows
+    norms = []
+    for name, matrix in columns.items():
+        gradient = matrix.T @ slope
+        gradient[: len(BLOCKS[int(name[1])])] += MU * weights[name][: len(BLOCKS[int(name[1])])]
+        norms.append(gradient)
+    assert run.certificate.stationarity == pytest.approx(np.linalg.norm(np.concatenate(norms)), rel=1e-6)
+
+
 # -- (h) bytes
 
 

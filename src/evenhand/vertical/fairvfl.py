@@ -45,6 +45,7 @@ from evenhand.vertical.server import Server
 class FairVFLServer(Server):
     """Server of FairVFL Algorithm 1."""
 
+    option_class: ClassVar[type[FairVFL]] = FairVFL
     state_fields: ClassVar = {
         "gap": float,
         "dual_gap": float,
@@ -60,7 +61,7 @@ class FairVFLServer(Server):
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
-        self.options = options = FairVFL.of(terms)
+        self.options = options = self.option_class.of(terms)
         parties = len(self.parties)
         self.schedule = Schedule(options, self.lagrangian, parties, self.regulariser)
         self.latest: list[Array] = [np.zeros(terms.n_rows)] * parties
@@ -149,9 +150,14 @@ class FairVFLServer(Server):
                 body = {"sequence": self.sequences[place], "scores": point.scores, "multipliers": multipliers}
                 sends.append(COMBINED_SCORES.message(SERVER, party, **head, **body))
             else:
-                nu = point.derivative(multipliers) if nu is None else nu
+                nu = self._derivative(point, multipliers) if nu is None else nu
                 sends.append(WEIGHTED_DERIVATIVE.message(SERVER, party, **head, nu=nu))
         return sends
+
+    def _derivative(self, point: Point, multipliers: Array) -> Array:
+        """Return ν for passive parties; at the end it is for their certificate, and of all rows."""
+        nu = point.derivative(multipliers)
+        return nu if self.closing else self.options.on_batch(nu, self.job.seed, self.round)
 
     def _take_gradient_norm(self, message: Message) -> Sends:
         """Close the run when all gradient norms are in.
@@ -169,11 +175,12 @@ class FairVFLServer(Server):
 class FairVFLParty(GradientParty):
     """Base class of active and passive parties: steps, and numbered messages with scores."""
 
+    option_class: ClassVar[type[FairVFL]] = FairVFL
     state_fields: ClassVar = {"sequence": int, "optimiser": Plain | Adam}
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        self.options = FairVFL.of(terms)
+        self.options = self.option_class.of(terms)
         self.optimiser = make_optimiser(self.options.optimiser, self.model.weights.size)
         self.sequence = 0
 
@@ -210,7 +217,7 @@ class FairVFLParty(GradientParty):
 
 
 class FairVFLPassiveParty(FairVFLParty):
-    """Passive party of FairVFL Algorithm 3: one step for each ν."""
+    """Passive party of FairVFL Algorithm 3: one step for each ν, or as many as the options say."""
 
     def handle(self, message: Message) -> Sends:
         if message.kind != WEIGHTED_DERIVATIVE.kind:
@@ -221,6 +228,8 @@ class FairVFLPassiveParty(FairVFLParty):
         self.round = message.integer("round")
         before, step = self.model.weights, message.number("step")
         self.descend(gradient, step)
+        for _ in range(self.options.passive_steps - 1):
+            self.descend(self.gradient(self.by_output(message["nu"])), step)
         squared_move = self.squared_move(self.model.weights - before, gradient, step)
         return [self.send_scores(self.own_scores(), squared_move)]
 
@@ -292,7 +301,7 @@ class FairVFLActiveParty(FairVFLParty):
         return [self.send_scores(self.own_scores(), squared_move)]
 
     def _local_step(self) -> None:
-        gradient = self.gradient(self._nu())
+        gradient = self.gradient(self.options.on_batch(self._nu(), self.terms.job.seed, self.round))
         self.descend(gradient, self.step)
         if self.left == self.options.local_steps:
             self.first_gradient = gradient
@@ -303,8 +312,15 @@ class FairVFLActiveParty(FairVFLParty):
         return self.lagrangian.at(self.others + self.scores).derivative(self.multipliers)
 
 
-def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
-    kind = FairVFLActiveParty if terms.participants[name] == "active" else FairVFLPassiveParty
+def party(
+    terms: VerticalTerms,
+    name: str,
+    own: PartyData,
+    *,
+    active: type[FairVFLActiveParty] = FairVFLActiveParty,
+    passive: type[FairVFLPassiveParty] = FairVFLPassiveParty,
+) -> FairVFLParty:
+    kind = active if terms.participants[name] == "active" else passive
     return kind(terms, name, own)
 
 

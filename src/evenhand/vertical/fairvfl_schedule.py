@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -107,13 +107,22 @@ class FairVFL(CheckedOptions):
     pace: Literal["exact", "until-server-speaks"] = "exact"
 
     @classmethod
-    def of(cls, terms: VerticalTerms) -> FairVFL:
+    def of(cls, terms: VerticalTerms) -> Self:
         """Return the options of a job with the step filled in."""
         options = terms.job.settings(cls)
         if options.step is not None:
             return options
         plain = terms.job.model == "linear" and options.optimiser == "plain"
         return replace(options, step="auto" if plain else 0.01)
+
+    @property
+    def passive_steps(self) -> int:
+        """Return how many steps a passive party takes with one ν."""
+        return 1
+
+    def on_batch(self, nu: Array, seed: int, round_number: int) -> Array:
+        """Return the derivatives of a round's local steps; those of all rows, unless steps are stochastic."""
+        return nu
 
     @property
     def needs_spectrum(self) -> bool:
