@@ -154,7 +154,8 @@ class Certificate:
         Upper bound on (F − F*) / F, the relative distance of the objective from the constrained optimum. None if no
         bound holds or it was not measured.
     estimate
-        Estimate of that distance where no bound holds: for rates, and where constraints give a row negative weight.
+        Estimate of that distance, seldom below it and often much nearer than the bound; `subspace` stops by it. Also
+        stated where no bound holds: for rates, and where constraints give a row negative weight.
     unmet
         Which part of the stopping rule was not met, where the numbers above do not tell. None if they do.
     """

@@ -29,8 +29,8 @@ CERTIFICATE: Final = {
         "of this kind is better by more than 0.1 %."
     ),
     "estimate": (
-        "An estimate, not a proof, of the share by which the objective is above the best possible one. It is given "
-        "where the problem is not convex, so that no bound is known."
+        "An estimate, not a proof, of the share by which the objective is above the best possible one. It is seldom "
+        "too small, and often much nearer than the bound. Where the problem is not convex, no bound is known."
     ),
     "unmet": "Which part of the stopping test failed.",
 }

@@ -57,12 +57,14 @@ from evenhand.vertical.subspace.signs import REACHES
 from evenhand.vertical.subspace.stopping import (
     FEASIBLE,
     GAINS_LEFT,
+    LEAST_GAIN,
     MOST_LEFT,
     MOST_LEFT_IN_REACH,
     MOST_LEFT_OF_RATES,
     PROMISE,
     BestSeen,
     RoundProgress,
+    likely_left,
 )
 from evenhand.vertical.subspace.tiny_problem import STEPS_OF_A_FIT, RateSchedule, TinyProblem, too_large_to_copy
 
@@ -90,6 +92,7 @@ class SubspaceServer(Server):
         "intercept_due": Array,
         "decrement": float,
         "next_gain": float,
+        "left": float,
         "progress": RoundProgress,
         "closing": bool,
         "narrow_rounds": int,
@@ -121,7 +124,7 @@ class SubspaceServer(Server):
         self.own_signs: Integers = np.zeros(0, dtype=np.int64)
         self.scores: Array = np.zeros((self.outputs, terms.n_rows) if self.job.classes else terms.n_rows)
         self.intercept_due: Array = np.zeros(self.outputs)
-        self.decrement = self.next_gain = np.nan
+        self.decrement = self.next_gain = self.left = np.nan
         self.progress = RoundProgress()
         self.closing = False
         self.narrow_rounds = 0
@@ -239,7 +242,7 @@ class SubspaceServer(Server):
 
     def _close(self) -> Sends:
         """End without convergence at the best model seen, and ask for its gradient."""
-        self.closing = True
+        self.closing, self.left = True, np.nan
         back: list[Message] = []
         if self.best is not None and self._seen_better():
             self.scores, self.multipliers = self.best.scores, self.best.multipliers
@@ -308,13 +311,19 @@ class SubspaceServer(Server):
         unjudged = not (self.problem.judged or self.problem.settling(self.round))
         misses |= unjudged or bool(self.problem.missed(point).any())
         settled, solution, before = self._settled(point), None, self.problem.place
+        self.left = np.nan
         if settled and self.problem.unsearched:
             solution = self._solve(objective)
             holds = self.problem.shifted.excess(solution.point.exact) == 0.0
             self.next_gain = (
                 max(objective - solution.objective, 0.0) / max(objective, float(np.finfo(float).tiny)) if holds else 0.0
             )
-            settled = GAINS_LEFT * self.next_gain <= self.job.tol
+            if self.problem.moves:
+                settled = GAINS_LEFT * self.next_gain <= self.job.tol
+            else:
+                next_gain = max(self.next_gain, LEAST_GAIN * self.job.tol)
+                self.left = likely_left(next_gain, self.progress.last_gain(objective), self.distance(point).value)
+                settled = self.left <= self.job.tol
         self.progress.missed += settled and misses
         converged = settled and not misses
         hopeless = not converged and self.progress.gives_up(
@@ -431,21 +440,22 @@ class SubspaceServer(Server):
         return covariance(block.columns.T, nu, point.loss_curvature(), self.regulariser)
 
     def _settled(self, point: Point) -> bool:
-        """Return whether the constraints hold, the bound is near tol, and the last round has gained little."""
+        """Return whether the constraints hold and the bound is near tol; under rates, also a small last gain."""
         objective, tol, left = self.objective(point), self.job.tol, self.distance(point).value
-        slack = max(point.violation, point.complementarity(self.multipliers))
+        slack, last = max(point.violation, point.complementarity(self.multipliers)), self.progress.last_gain(objective)
         if self.problem.moves:
             near = self.decrement <= PROMISE * tol * objective if left is None else left <= MOST_LEFT_OF_RATES * tol
+            near &= last <= 0.5 * tol
         else:
             # A round without any gain has reached the precision of the messages.
             most = MOST_LEFT_IN_REACH if self._bounded else MOST_LEFT
-            near = left is None or left <= most * tol or self.progress.gained_little(objective, 1e-3 * tol)
-        return (
-            slack <= FEASIBLE
-            and near
-            and self.progress.gained_little(objective, tol)
-            and not self.problem.settling(self.round)
-        )
+            near = np.isfinite(last) and (left is None or left <= most * tol or last <= 5e-4 * tol)
+        return slack <= FEASIBLE and bool(near) and not self.problem.settling(self.round)
+
+    def certify(self, point: Point, converged: bool) -> None:
+        super().certify(point, converged)
+        if self.certificate is not None and self.regulariser > 0.0 and not np.isnan(self.left):
+            self.certificate = replace(self.certificate, estimate=self.left)
 
     def _solve(self, objective: float) -> ReducedSolution:
         """Solve the tiny problem over the columns of all parties."""

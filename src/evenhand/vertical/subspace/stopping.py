@@ -2,14 +2,17 @@
 
 Each round gives two numbers. The bound on the distance (`vertical/server.py`) holds always, and is many times the
 distance. The gain of another round, which the server computes from the parties' directions without a message, is never
-above the distance, and seldom below a third of it. A run stops when three times that gain is at most tol, the last
-round gained as little, and the bound does not contradict. `benchmarks/stopping.py` measures where runs stop.
+above the distance, and may be far below it. Both together give an estimate that is seldom below the distance and a few
+times as large (`likely_left`). A run stops when the estimate is at most tol and the bound does not contradict.
+`benchmarks/stopping.py` measures where runs stop.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
+
+import numpy as np
 
 from evenhand.arrays import Array
 
@@ -29,7 +32,28 @@ MOST_LEFT_IN_REACH: Final = 3.0
 PROMISE: Final = 0.2
 """Share of the distance that parties promise. It decides where there is neither a bound nor a comparable gain."""
 GAINS_LEFT: Final = 3.0
-"""The distance is at least the gain of another round, and at most this many times that gain in nearly all runs."""
+"""The distance is at least the gain of two rounds, and at most this many times that gain in nearly all runs."""
+MEANS_LEFT: Final = 1.5
+"""The distance is between the gain of another round and the bound, and at most this many times their geometric mean in
+nearly all runs."""
+
+LEAST_GAIN: Final = 1e-3
+"""Smallest gain of another round that counts, as a share of tol. Smaller ones are lost in rounding."""
+
+
+def likely_left(next_gain: float, last_gain: float, bound: float | None) -> float:
+    """Estimate the relative distance from the optimum, so that it is seldom above the estimate.
+
+    Parameters
+    ----------
+    next_gain, last_gain
+        Relative gains of the next and of the last round. The sum of both is compared with the distance before the last
+        round.
+    bound
+        Upper bound on the distance; None if there is none.
+    """
+    found = GAINS_LEFT * (max(last_gain, 0.0) + next_gain)
+    return found if bound is None else min(found, bound, MEANS_LEFT * float(np.sqrt(bound * next_gain)))
 
 
 class RoundProgress:
@@ -58,9 +82,9 @@ class RoundProgress:
         self.objective = self.least_violation = float("inf")
         self.futile = self.missed = 0
 
-    def gained_little(self, objective: float, tol: float) -> bool:
-        """Return whether the last round lowered the objective by less than half of tol."""
-        return self.objective - objective <= 0.5 * tol * objective
+    def last_gain(self, objective: float) -> float:
+        """Return the relative gain of the last round; infinite before the first."""
+        return (self.objective - objective) / max(objective, float(np.finfo(float).tiny))
 
     def gives_up(self, objective: float, violation: float, settling: bool) -> bool:
         """Count a round that did not converge, and return whether the run should end without convergence.

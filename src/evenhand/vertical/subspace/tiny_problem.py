@@ -379,6 +379,8 @@ def _temperature(lagrangian: Lagrangian) -> float:
 
 LARGEST_FIRST_PENALTY = 100.0
 """Limit on the first penalty. Where constraints cannot hold, λ and a penalty made from it would grow without end."""
+DEARER = 10.0
+"""Factor on the penalty of a search that starts again, because it ended at its limit of steps."""
 FAR = 3.0
 """Promised gain, in multiples of tol, above which a round's tiny problem is not solved to exact rates."""
 LOOSEST = 1e-3
@@ -478,6 +480,16 @@ class TinyProblem:
         promised = decrement / max(1.0, abs(objective))
 
         def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
+            solution = search(lagrangian, start, penalty)
+            # From a feasible start the search went far beyond the bounds and did not find back: it needs them dearer.
+            # Where bounds move, each pass has its own.
+            dear = penalty
+            while solution.status is Status.LIMIT and solution.violation <= FEASIBLE and not schedule.moves and left:
+                dear *= DEARER
+                solution = search(lagrangian, solution.coefficients, dear)
+            return solution
+
+        def search(lagrangian: Lagrangian, start: Array | None, penalty: float) -> ReducedSolution:
             nonlocal multipliers, root, left
             solution = solve_reduced(
                 lagrangian,
