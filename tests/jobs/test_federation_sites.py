@@ -177,9 +177,9 @@ def test_of_a_parquet_file_a_party_holds_its_block_once(
     """Rows that are held out aside; and the run is that of one process."""
     given: list[PartyData] = []
 
-    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None) -> Any:
+    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None, **more: Any) -> Any:
         given.append(own)
-        return train_as_party(terms, name, own, truth)
+        return train_as_party(terms, name, own, truth, **more)
 
     monkeypatch.setattr(vertical_steps, "train_as_party", kept)
     paths = write_shops(tmp_path, {"max_rounds": 5, "test_fraction": test_fraction, "constraint": FAIR})
@@ -293,9 +293,9 @@ def test_every_site_masks_by_secrets_of_its_own_and_by_those_it_shares_with_one_
 ) -> None:
     given: list[PartyData] = []
 
-    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None) -> Any:
+    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None, **more: Any) -> Any:
         given.append(own)
-        return train_as_party(terms, name, own, truth)
+        return train_as_party(terms, name, own, truth, **more)
 
     monkeypatch.setattr(vertical_steps, "train_as_party", kept)
     paths = write_shops(tmp_path, {"solver": "vfb2-svrg", "max_rounds": 1, "options": {"batch_size": 32}}, ("bank",))

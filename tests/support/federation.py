@@ -35,6 +35,8 @@ class Network:
     seed: int = 0
     meddle: Callable[[str, str, bytes], bytes] = lambda _sender, _to, content: content
     sites: dict[str, Site] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
+    """Participants that are gone: nothing comes from them."""
     _under_way: queue.SimpleQueue[tuple[str, str, bytes] | None] = field(default_factory=queue.SimpleQueue)
 
     def transmit(self, sender: str) -> Callable[[str, bytes], None]:
@@ -43,7 +45,7 @@ class Network:
     def carry(self) -> None:
         rng, kept = random.Random(self.seed), list[tuple[str, str, bytes]]()
         while (one := self._under_way.get()) is not None:
-            if rng.random() < self.loss:
+            if rng.random() < self.loss or one[0] in self.dead:
                 continue
             kept.append(one)
             if rng.random() < self.loss:
@@ -80,6 +82,8 @@ def run_sites(
             ends[name] = site.run(programs[name](site))
         except Exception as error:
             ends[name] = error
+            if name in network.dead:
+                return
             # As a supervisor would: it takes a moment to notice.
             threading.Timer(0.25, over.set).start()
         for other in network.sites.values():

@@ -144,7 +144,7 @@ _IDS: Final = "it holds ids, and the audit gives every attacker the ids of the c
 _ENCRYPTED: Final = "it is encrypted for others than its receiver"
 _NOT_TRIED: Final[Mapping[str, str]] = {
     _AGREED: "offer, accepted, refused, outcome, agreed, checkpoint, saved, have, resume, exchange, scored, measured, "
-    "model-received, vouched, present-agreed",
+    "model-received, vouched, present-agreed, pause, paused, go-on",
     _IDS: "ids, common-rows, unmatched, blinded-ids, fully-blinded-ids, labelled-ids, asked, held, taken, "
     "held-out, presence, holders-blinded-ids, own-blinded-ids, twice-blinded-ids, enough-rows, aligned",
     _KEYS: "public-key, public-keys, joining, column-count",

@@ -38,7 +38,8 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
     kind, sums = id_sums(index)
     question = {"run": run, "kind": kind, "sums": sums.tolist()}
     with connect(kit, patience) as federation:
-        known = federation.record(run).parties
+        gone = federation.gone(run)
+        known = [name for name in federation.record(run).parties if name not in gone]
         if unknown := [name for name in absent if name not in known]:
             raise InputError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(known)}")
         away = [*absent, *federation.away([name for name in known if name not in absent])]

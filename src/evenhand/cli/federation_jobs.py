@@ -422,10 +422,13 @@ def _write(result: Path | None, screen: _Screen, began: float, told: dict[str, A
 
 def _show(outcome: JobOutcome) -> None:
     from evenhand.jobs.federation.notices import result_tables
+    from evenhand.report.verdicts import went_without
 
     console, found = Console(markup=False, emoji=False), outcome.result
     for table in result_tables(found):
         console.print(table)
+    for said in went_without(found):
+        console.print(said)
     if "quality" not in found:
         console.print(
             "Clients that add noise keep their counts: the quality on a client's rows is in the client's run folder."

@@ -140,6 +140,8 @@ PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encry
 """Protection levels, weakest first; ``"auto"`` is the solver's choice."""
 MissingParty = Literal["refuse", "absent"]
 """Whether a model scores rows that a party lacks, or without a party that is away."""
+LostParty = Literal["end", "continue"]
+"""What a run does when a party is gone for good in the middle of training."""
 Weights = Literal["shared", "party"]
 """Who holds a passive party's weights where they were trained in shares: nobody alone, or the party."""
 PARTY_WEIGHTS: Final = 'weights = "party"'
@@ -261,6 +263,9 @@ class Job:
     missing_party
         Across columns, whether a model scores rows that a party lacks, or without a party that is away:
         ``"refuse"``, or ``"absent"``, where the party adds the number that it has learned for rows that it lacks.
+    lost_party
+        Across columns and between organisations, what a run does when a party is gone for good in the middle of
+        training: ``"end"``, or ``"continue"`` with a model without that party.
     step
         Number of this training, or choice of a cut, in a run that has several. It changes the digest of the terms, so
         that no mask is used twice.
@@ -292,6 +297,7 @@ class Job:
     group_cuts: tuple[float, ...] = ()
     band: Band = ANY_SHARE
     missing_party: MissingParty = "refuse"
+    lost_party: LostParty = "end"
     step: int = 0
 
     def __post_init__(self) -> None:
@@ -308,6 +314,8 @@ class Job:
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
         if self.missing_party not in get_args(MissingParty):
             raise InputError(f"missing_party is {self.missing_party!r}; choose 'refuse' or 'absent'")
+        if self.lost_party not in get_args(LostParty):
+            raise InputError(f"lost_party is {self.lost_party!r}; choose 'end' or 'continue'")
         if self.weights not in get_args(Weights):
             raise InputError(f"weights is {self.weights!r}; choose 'shared' or 'party'")
         if self.weights == "party" and self.protection not in ("dealer", "encrypted"):

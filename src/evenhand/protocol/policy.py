@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evenhand.errors import RunError
-from evenhand.protocol.job import PROTECTIONS, Protection
+from evenhand.protocol.job import PROTECTIONS, LostParty, Protection
 from evenhand.protocol.messages import Message
-from evenhand.protocol.terms import HorizontalTerms, Terms
+from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
 
 Questions = Literal["any", "trained", "none"]
 """Which people a party scores after training."""
@@ -54,6 +54,8 @@ class OwnPolicy:
         Maximum number of people that may be asked for after one run, over all questions.
     rounds_before
         Returns how many rounds earlier runs on its table took.
+    lost_party
+        ``"end"`` refuses jobs that go on when a party is gone for good.
     trainings
         Returns how often a run on these terms trains; by default once.
     least_summed
@@ -76,6 +78,7 @@ class OwnPolicy:
     most_asked: int | None = None
     least_summed: int | None = None
     rounds_before: Callable[[], int] = lambda: 0
+    lost_party: LostParty = "continue"
     trainings: Callable[[Terms], int] = lambda _: 1
 
     def __call__(self, terms: Terms) -> str | None:
@@ -103,6 +106,18 @@ class OwnPolicy:
         sums = isinstance(terms, HorizontalTerms) and terms.only_sums and not terms.noise_covers
         if sums and self.least_summed is not None and job.least_summed < self.least_summed:
             return f"the terms may show sums over {job.least_summed} clients; it wants {self.least_summed} or more"
+        if job.lost_party == "continue" and self.lost_party == "end":
+            return 'it takes part only where the run ends when a party is gone (lost_party = "end")'
+        if (
+            job.lost_party == "continue"
+            and isinstance(terms, VerticalTerms)
+            and terms.only_sums
+            and (self.least_summed or 1) > 1
+        ):
+            return (
+                "if the run goes on without a party, masked sums before and after differ by that party alone "
+                f"(lost_party); it wants {self.least_summed} or more in every difference (least_summed)"
+            )
         if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
             return f"protection {job.protection!r} is less than its {self.protection!r}"
         if self.protection != "none" and job.experimental and not self.allow_experimental:

@@ -76,6 +76,8 @@ class Role(ABC):
         counts as a round too, unless all accepted rounds were counted.
     quiet
         Whether rows of history are dropped: those of a training that only finds the cut.
+    without
+        Participants that have gone for good, where the run goes on without them.
     opened
         Unmasked or decrypted messages that a protection layer passes to the role inside it, since the runtime last took
         them. They were never sent; an audit measures what they reveal.
@@ -98,6 +100,7 @@ class Role(ABC):
         self.on_round: Callable[[], None] | None = None
         self.quiet = False
         self._begun = 0
+        self.without: tuple[str, ...] = ()
         self._tally: dict[str, int] = {}
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
@@ -208,6 +211,10 @@ class Role(ABC):
     def work(self) -> Sends:
         """Do local work while the inbox is empty; return nothing, without effort, if there is none."""
         return ()
+
+    def reason_to_end(self, name: str) -> str | None:
+        """Return why the role cannot go on if a participant is gone; empty if it never can, None if it can."""
+        return ""
 
     def lost(self, name: str) -> Sends:
         """Handle the loss of a participant: continue without it, or raise an error."""

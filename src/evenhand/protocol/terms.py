@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, Self, get_args
@@ -108,7 +108,7 @@ class Terms:
         """The job as plain values for JSON."""
         apart = {"constraints", "options", "label_privacy", "weights", "allow_experimental"}
         apart |= {"cut", "class_weight", "rule", "closed", "cut_by", "group_cuts", "band", "step", "classes"}
-        apart |= {"missing_party"}
+        apart |= {"missing_party", "lost_party"}
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked, rule = self.job.label_privacy, self.job.rule
         return {
@@ -122,6 +122,7 @@ class Terms:
             **({"cut": self.job.cut} if self.job.cut and rule is None else {}),
             **({} if rule is None else {"rule": {name: one for name, one in asdict(rule).items() if one is not None}}),
             **({"missing_party": self.job.missing_party} if self.job.missing_party != "refuse" else {}),
+            **({"lost_party": self.job.lost_party} if self.job.lost_party != "end" else {}),
             **({} if self.job.closed is None else {"closed": _plain_constraint(self.job.closed)}),
             **({"cut_by": self.job.cut_by} if self.job.cut_by else {}),
             **({"step": self.job.step} if self.job.step else {}),
@@ -230,6 +231,11 @@ class VerticalTerms(Terms):
     def shares_weights(self) -> bool:
         """Whether weights of passive parties stay in shares after training, so that nobody knows them."""
         return self.hides_nu and self.job.weights == "shared"
+
+    def without(self, gone: Collection[str], *, warm: bool) -> VerticalTerms:
+        """Return the terms of the training that follows when some parties are gone."""
+        rest = {name: part for name, part in self.participants.items() if name not in gone}
+        return replace(self, participants=rest, warm=warm)
 
     def to_plain(self) -> dict[str, Any]:
         return super().to_plain() | {"warm": self.warm}

@@ -161,7 +161,17 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """Return what a reader should know before using the model: few or many selected, bounds exceeded."""
-    return [*by_group(result), *selects_few(result), *below_majority(result), *beyond_bounds(result)]
+    found = (went_without(result), by_group(result), selects_few(result), below_majority(result), beyond_bounds(result))
+    return [said for each in found for said in each]
+
+
+def went_without(result: Mapping[str, Any]) -> list[str]:
+    """Remark on parties that were gone for good in the middle of training."""
+    return [
+        f"{one['party']} was gone in round {one['round']} of training: the model, its certificate and all that is "
+        f"measured here are without {one['party']}'s columns"
+        for one in result.get("gone", ())
+    ]
 
 
 def by_group(result: Mapping[str, Any]) -> list[str]:

@@ -269,6 +269,11 @@ class Endpoint:
             self.ends[message.sender].take()
         self.transcript.add(self._now - self._began, message)
 
+    def forget(self, peer: str) -> None:
+        """Drop messages of a peer that is gone for good."""
+        self._inbox = deque(one for one in self._inbox if one.sender != peer)
+        self._before = deque(one for one in self._before if one.sender != peer)
+
     # -- checkpoints
 
     @property

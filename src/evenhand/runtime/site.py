@@ -12,7 +12,7 @@ import ctypes
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
@@ -93,6 +93,12 @@ class Site:
         self._failure: BaseException | None = None
         self._over = False
         self._gone: set[str] = set()
+        self._role: Role | None = None
+        """The role at present."""
+        self._lost: list[str] = []
+        """Peers that are gone for good, and that the role has not been told of."""
+        self._without: set[str] = set()
+        """Peers that are gone for good."""
         self._checkpointed: CheckpointedRole | None = None
         self._cut: ConsistentCut | None = None
         self._leaving: Sequence[Message] = ()
@@ -102,6 +108,11 @@ class Site:
     def transcript(self) -> Transcript:
         """Every message sent, and every message received and handled."""
         return self._endpoint.transcript
+
+    @property
+    def without(self) -> Collection[str]:
+        """Peers that are gone for good, and that the run goes on without."""
+        return self._without
 
     @property
     def refused(self) -> list[str]:
@@ -127,6 +138,8 @@ class Site:
         packet = self._endpoint.opened(sender, content)
         if packet is not None:
             with self._changing:
+                if sender in self._without:
+                    return
                 try:
                     messages = self._endpoint.arrive(time.monotonic(), sender, packet)
                 except ProtocolError as error:
@@ -154,6 +167,27 @@ class Site:
             self._gone.add(peer)
             self._news.notify()
 
+    def lose(self, peer: str) -> str | None:
+        """Note that a peer is gone for good; return None if the run goes on without it, else why not, if known."""
+        with self._changing:
+            return self._loses(peer)
+
+    def _loses(self, peer: str) -> str | None:
+        """Go on without a peer if the role can; else return why it cannot, if known."""
+        if peer in self._without:
+            return None
+        reason = "" if self._role is None else self._role.reason_to_end(peer)
+        if reason is None:
+            self._leave(peer)
+            self._lost.append(peer)
+            self._news.notify()
+        return reason
+
+    def _leave(self, peer: str) -> None:
+        self._gone.add(peer)
+        self._without.add(peer)
+        self._endpoint.forget(peer)
+
     # -- links
 
     def _carry(self) -> None:
@@ -164,7 +198,7 @@ class Site:
                 with self._changing:
                     # At the end, send delayed acknowledgements: peers wait for them.
                     lingering = self._links.linger if self._over else 0.0
-                    due = self._endpoint.due(time.monotonic() + lingering, self._gone)
+                    due = self._due(time.monotonic() + lingering)
                     if self._over and not due:
                         return
                     if not due:
@@ -176,6 +210,19 @@ class Site:
             with self._changing:
                 self._failure = error
                 self._news.notify()
+
+    def _due(self, now: float) -> list[tuple[str, Packet]]:
+        """Return the packets to send now. A peer that is silent for too long ends the run, or it goes on without it."""
+        while True:
+            try:
+                return self._endpoint.due(now, self._gone)
+            except LostError as error:
+                reasons = {peer: self._loses(peer) for peer in error.missing}
+                if not reasons or any(one is not None for one in reasons.values()):
+                    said = "; ".join(
+                        f"the run cannot go on without {peer}: {one}" for peer, one in reasons.items() if one
+                    )
+                    raise (LostError(f"{error}; {said}", error.missing) if said else error) from error
 
     def silences(self) -> dict[str, float]:
         """Return the seconds since each peer was last heard from, without those that have finished."""
@@ -232,6 +279,8 @@ class Site:
 
     def _drive(self, role: Role) -> None:
         give_back()
+        with self._changing:
+            self._role = role
         checkpointed = self._checkpointed_as(role)
         if checkpointed is None or not checkpointed.begun:
             self._send(role.start())
@@ -241,6 +290,9 @@ class Site:
         while not role.done:
             if checkpointed is not None:
                 self._mind_checkpoints(checkpointed)
+            if self._lost:
+                self._tell_lost(role)
+                continue
             message, held_up = self._next(role)
             if message is not None:
                 self._after(role, role.receive(message))
@@ -250,16 +302,33 @@ class Site:
                 self._wait_for(lambda: self._is_called(role) or not self._held_up(), self._most_silence)
             elif not self._works(role):
                 self._wait_for(lambda: self._is_called(role), self._most_silence)
-        if isinstance(role, KeyParty):
-            with self._changing:
+        with self._changing:
+            self._role = None
+            for peer in role.without:
+                self._leave(peer)
+            if isinstance(role, KeyParty):
                 self._endpoint.secure(role.session)
         # A role that is done needs no more checkpoints.
         self._cut = None
         if checkpointed is not None:
             self._checkpointed = None
 
+    def _tell_lost(self, role: Role) -> None:
+        """Tell the role of peers that are gone for good."""
+        while self._lost:
+            peer = self._lost.pop(0)
+            if role.reason_to_end(peer) is not None:
+                # It was gone when the role before this one had just ended.
+                raise LostError(
+                    f"{peer} is gone; check that it runs and can be reached, then resume from the last checkpoint",
+                    [peer],
+                )
+            self._after(role, role.lost(peer))
+
     def _is_called(self, role: Role) -> bool:
-        """Return whether there is a message for the role, or one about checkpoints."""
+        """Return whether there is a message for the role, or one about checkpoints, or a peer is gone for good."""
+        if self._lost:
+            return True
         checkpointed = self._checkpointed_as(role)
         about_checkpoints = checkpointed is not None and bool(self._endpoint.checkpoint_messages())
         return about_checkpoints or self._endpoint.has_mail(role)
@@ -301,7 +370,7 @@ class Site:
             return
         with self._changing:
             self._endpoint.post(time.monotonic(), sends)
-            due = self._endpoint.due(time.monotonic(), self._gone)
+            due = self._due(time.monotonic())
             for message in sends:
                 self._mind(message.receiver)
         # Sent from this thread; the link thread sends retries.

@@ -12,7 +12,7 @@ from typing import Any, Final
 from evenhand.horizontal import cutting
 from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy import hidden_align, key_exchange, private_align
-from evenhand.protocol import agree, align, asking, enrol, measuring, presence, resuming, scoring
+from evenhand.protocol import agree, align, asking, enrol, leaving, measuring, presence, resuming, scoring
 from evenhand.protocol.job import Protection
 from evenhand.protocol.messages import Schema, Vocabulary
 from evenhand.protocol.solver import Solver, Split
@@ -73,6 +73,8 @@ def _announced(terms: Terms, private_ids: bool, left: bool, hidden: bool) -> Ite
             yield _LABELS
         if choices_of_cut(terms):
             yield _CUT
+        if terms.job.lost_party == "continue":
+            yield leaving.VOCABULARY
         asked = terms.job.label_privacy
         after = [finishing.VOCABULARY] if asked is not None and asked.finish else []
         after += [scoring.VOCABULARY, *_shared_scores(terms)]
@@ -109,6 +111,7 @@ def vocabularies() -> list[Vocabulary]:
         *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, hidden_align.VOCABULARY),
         presence.VOCABULARY,
         *(agree.VOCABULARY, key_exchange.VOCABULARY),
+        leaving.VOCABULARY,
         *(one.vocabulary for one in solvers if one.split == "vertical"),
         *(
             protected.MASKS,

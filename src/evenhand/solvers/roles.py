@@ -21,6 +21,7 @@ from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms, Part, Terms, VerticalTerms
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, check_job, check_monotone, solver_name
+from evenhand.vertical.leaving import with_leaving
 from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.build import dealer, protected_party, protected_server
 from evenhand.vertical.protected.layer import innermost
@@ -39,10 +40,11 @@ def agrees_on_keys(terms: VerticalTerms) -> bool:
     return terms.only_sums or solver_of(terms).agrees_on_keys
 
 
-def server(terms: VerticalTerms, own: ServerData) -> Role:
-    """Return the server's role of a vertical run."""
+def server(terms: VerticalTerms, own: ServerData, rounds: int = 0) -> Role:
+    """Return the server's role of a vertical run; `rounds` were before this training, with parties that are gone."""
     solver = solver_of(terms)
-    return protected_server(terms, own, solver) if terms.only_sums else solver.server(terms, own)
+    role = protected_server(terms, own, solver) if terms.only_sums else solver.server(terms, own)
+    return with_leaving(role, terms, rounds)
 
 
 def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
@@ -51,6 +53,7 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     if name not in terms.names:
         raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
     role = protected_party(terms, name, own, solver) if terms.only_sums else solver.participant(terms, name, own)
+    role = with_leaving(role, terms)
     role.round_limit, role.trainings = terms.job.max_rounds, trainings(terms)
     return role
 

@@ -59,10 +59,13 @@ class Training(ABC):
         The participant's name.
     searching
         Whether another training follows: this one only finds the cut.
+    whole
+        Whether all participants that began are there; only then can the run resume from this training.
     """
 
     name: str
     searching: bool = False
+    whole: bool = True
 
     @abstractmethod
     def role(self) -> Role:

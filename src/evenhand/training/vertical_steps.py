@@ -29,6 +29,7 @@ from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import RunError
 from evenhand.models.base import Scorer
+from evenhand.models.linear import LinearModel
 from evenhand.privacy.hidden_align import HiddenAlignServer
 from evenhand.privacy.key_exchange import Session
 from evenhand.privacy.randomised_response import AnswerKey
@@ -43,7 +44,7 @@ from evenhand.solvers.roles import with_rows
 from evenhand.training.together import AgreeOnKeys, Steps, Training, enrolled, offer
 from evenhand.training.vertical_sources import Alignment, LabelsHere, LabelSource, PartySource
 from evenhand.vertical.finishing import FinishParty, FinishServer
-from evenhand.vertical.problem import PartyData, ServerData, answered
+from evenhand.vertical.problem import Party, PartyData, ServerData, answered
 from evenhand.vertical.protected import build as protected
 from evenhand.vertical.server import CROSS_FITTED, TRAINING_ROWS, Server, UnseenScores
 
@@ -63,22 +64,43 @@ class VerticalTraining(Training):
     session: Session | None = None
     """The dealer's secrets; those of others are with their data."""
     searching: bool = False
+    rounds: int = 0
+    """At the server: rounds before this training, with parties that are gone."""
+    whole: bool = True
+    """Whether all parties that began are there; only then are there checkpoints, from which all can resume."""
 
     def role(self) -> Role:
         if isinstance(self.own, ServerData):
-            return solver_roles.server(self.terms, self.own)
+            return solver_roles.server(self.terms, self.own, self.rounds)
         if isinstance(self.own, PartyData):
             return solver_roles.party(self.terms, self.name, self.own)
         (dealer,) = solver_roles.helpers(self.terms, self.session)
         return dealer
 
-    def outcome(self, role: Role) -> Server | Scorer | None:
+    def outcome(self, role: Role) -> Server | Scorer | Interrupted | None:
         """Return the solver's server, or what the party has of its model."""
+        if role.without:
+            return self._interrupted(role)
         if isinstance(self.own, ServerData):
             server = solver_roles.solvers_server(role)
+            if self.rounds and server.certificate is not None:
+                server.certificate = replace(server.certificate, rounds=server.certificate.rounds + self.rounds)
             server.weight_shares = protected.server_shares(role)
             return server
         return solver_roles.solvers_party(role).trained if isinstance(self.own, PartyData) else None
+
+    def _interrupted(self, role: Role) -> Interrupted:
+        """Return where the training has ended because parties are gone; linear models go on from there."""
+        start: Array | None = None
+        found: Server | Party
+        if isinstance(self.own, ServerData):
+            found = solver_roles.solvers_server(role)
+            start = found.multipliers
+        else:
+            found = solver_roles.solvers_party(role)
+            start = found.trained.weights if isinstance(found.trained, LinearModel) else None
+        warm = self.terms.job.model == "linear"
+        return Interrupted(role.without, self.rounds + found.round, start if warm else None)
 
     def identity(self) -> Iterator[object]:
         yield self.terms.to_plain()
@@ -95,6 +117,27 @@ class VerticalTraining(Training):
             yield from () if self.own.learner is None else (self.own.learner.words,)
 
 
+class Gone(NamedTuple):
+    """A party that has gone for good, and the round of training in which it did."""
+
+    party: str
+    round: int
+
+
+class Interrupted(NamedTuple):
+    """End of a training of which parties are gone.
+
+    Attributes
+    ----------
+    start
+        What the next training starts from: a party's weights, or at the server the multipliers. None starts anew.
+    """
+
+    gone: tuple[str, ...]
+    round: int
+    start: Array | None
+
+
 class TrainedParty(NamedTuple):
     """Result of a party after training, and its secrets if it scores rows behind masks."""
 
@@ -107,6 +150,7 @@ class TrainedServer(NamedTuple):
     """Result of the server after training; `key` is that of randomised responses.
 
     `unseen` has the training rows' scores by models that have not seen them, if there are such models.
+    `gone` are the parties that the model is without.
     """
 
     terms: VerticalTerms
@@ -114,10 +158,18 @@ class TrainedServer(NamedTuple):
     key: AnswerKey | None
     session: Session | None = None
     unseen: UnseenScores | None = None
+    gone: tuple[Gone, ...] = ()
 
 
 def train_as_party(
-    terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None = None
+    terms: VerticalTerms,
+    name: str,
+    own: PartyData,
+    truth: LabelledRows | None = None,
+    *,
+    policy: Policy = anything,
+    on_terms: Callable[[Terms], None] | None = None,
+    whole: bool = True,
 ) -> Steps[TrainedParty]:
     """Train; with label privacy and `finish`, the label holder then refits its own part to the true labels.
 
@@ -125,32 +177,67 @@ def train_as_party(
     ----------
     truth
         At the label holder: the true labels and groups.
+    policy, on_terms
+        See `party_steps`; the party decides again if the run goes on without others.
+    whole
+        Whether all parties that began are there.
     """
     own = yield from _with_session(terms, name, own)
-    fold = _folds(terms, own.known)
+    fold, began = _folds(terms, own.known), terms
+
+    def without(found: Interrupted) -> Steps[TrainedParty]:
+        rest = began.without(found.gone, warm=found.start is not None)
+        yield from enrolled(name, rest, policy, on_terms)
+        data = replace(own, weights=found.start)
+        return (yield from train_as_party(rest, name, data, truth, policy=policy, on_terms=on_terms, whole=False))
+
     for _ in range(solver_roles.choices_of_cut(terms)):
         for place in range(solver_roles.folds(terms)):
             data = own if own.known is None else replace(own, known=_without(own.known, fold, place))
-            yield VerticalTraining(terms, name, data, searching=True)
+            searched = yield VerticalTraining(terms, name, data, searching=True, whole=whole)
+            if isinstance(searched, Interrupted):
+                return (yield from without(searched))
+            del searched
             terms = yield from _with_next_step(terms, name)
         if name in terms.active:
             told = CutParty(name)
             yield told
             terms = terms.at_step(terms.job.step, told.cut, told.band)
-    model: Scorer = yield VerticalTraining(terms, name, own)
+    model: Scorer | Interrupted = yield VerticalTraining(terms, name, own, whole=whole)
+    if isinstance(model, Interrupted):
+        return (yield from without(model))
     if truth is not None and terms.job.finishes:
         yield FinishParty(terms, model, truth)
     return TrainedParty(terms, model, own.session)
 
 
-def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey | None = None) -> Steps[TrainedServer]:
-    """Train; with label privacy and `finish`, then send the joint scores to the label holder."""
+def train_as_server(
+    terms: VerticalTerms, own: ServerData, key: AnswerKey | None = None, *, gone: tuple[Gone, ...] = ()
+) -> Steps[TrainedServer]:
+    """Train; with label privacy and `finish`, then send the joint scores to the label holder.
+
+    Parameters
+    ----------
+    gone
+        Parties that have gone for good in earlier trainings of the run.
+    """
     own = yield from _with_session(terms, SERVER, own)
-    fold, unseen = _folds(terms, own), None
+    fold, unseen, began = _folds(terms, own), None, terms
+    rounds, whole = max((one.round for one in gone), default=1) - 1, not gone
+
+    def without(found: Interrupted) -> Steps[TrainedServer]:
+        rest = began.without(found.gone, warm=found.start is not None)
+        yield from offer(rest)
+        all_gone = (*gone, *(Gone(name, max(found.round, 1)) for name in found.gone))
+        return (yield from train_as_server(rest, replace(own, multipliers=found.start), key, gone=all_gone))
+
     for _ in range(solver_roles.choices_of_cut(terms)):
         found: UnseenScores | None = None
         for place in range(solver_roles.folds(terms)):
-            searched: Server = yield VerticalTraining(terms, SERVER, _without(own, fold, place), searching=True)
+            data = _without(own, fold, place)
+            searched = yield VerticalTraining(terms, SERVER, data, searching=True, rounds=rounds, whole=whole)
+            if isinstance(searched, Interrupted):
+                return (yield from without(searched))
             found = _joined(found, searched, fold, place)
             del searched
             terms = terms.at_step(terms.job.step + 1)
@@ -162,10 +249,12 @@ def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey | None
         band = terms.job.rule.band(share, terms.n_rows)
         yield CutServer(terms.active, cut, band)
         terms = terms.at_step(terms.job.step, cut, band)
-    server: Server = yield VerticalTraining(terms, SERVER, own)
+    server: Server | Interrupted = yield VerticalTraining(terms, SERVER, own, rounds=rounds, whole=whole)
+    if isinstance(server, Interrupted):
+        return (yield from without(server))
     if terms.job.finishes:
         yield FinishServer(terms, server.present().scores)
-    return TrainedServer(terms, server, key, own.session, server.unseen_scores() or unseen)
+    return TrainedServer(terms, server, key, own.session, server.unseen_scores() or unseen, gone)
 
 
 def _with_session(terms: VerticalTerms, name: str, own: Own) -> Steps[Own]:
@@ -312,7 +401,7 @@ def party_steps(
         learner=columns.learner,
         session=session,
     )
-    return (yield from train_as_party(terms, name, own, truth))
+    return (yield from train_as_party(terms, name, own, truth, policy=policy, on_terms=on_terms))
 
 
 def server_steps(

@@ -71,13 +71,14 @@ class CheckpointManager:
         """Run the training role to its end; a resumed run starts from the newest checkpoint that all participants have.
 
         Only the training that counts has checkpoints: an interrupted run searches again, and what it answers counts.
+        Nor has a training without parties that are gone: the run resumes with all parties.
 
         Parameters
         ----------
         stage
             The training; checkpoints of other terms or data belong to another run.
         """
-        if stage.searching:
+        if stage.searching or not stage.whole:
             role.in_attempts = self._folder.handled_before({})
             yield role
             self._folder.add_handled(role.handled)
@@ -99,6 +100,7 @@ class CheckpointManager:
         self._site.keep(checkpointed, self._folder.in_flight, seconds, self._folder.leaving)
         del found
         yield role
+        self._folder.add_handled(role.handled)
 
 
 def own_secret(checkpoints: CheckpointManager | None) -> bytes:

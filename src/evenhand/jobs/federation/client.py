@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from evenhand.errors import LostError, MissingExtraError
+from evenhand.errors import EvenhandError, LostError, MissingExtraError
 from evenhand.jobs.federation.files import AnyJob, as_given, parse_federation_job, read_federation_job
 
 if TYPE_CHECKING:
@@ -201,6 +201,17 @@ class Federation:
         from evenhand.runtime.nvflare.admin import job_of
 
         return job_of(self.admin, job_id)
+
+    def gone(self, job_id: str) -> list[str]:
+        """Return the parties that were gone in the middle of a finished job, which its model is without."""
+        from evenhand.runtime.nvflare.submitting import outcome
+
+        try:
+            told = outcome(self.admin, job_id)["result"]
+        except EvenhandError:
+            # The job was resumed as another one, or its record is deleted; the participants then refuse the question.
+            return []
+        return [one["party"] for one in told.get("gone", ())]
 
     def jobs(self) -> list[JobRecord]:
         """Return all jobs that the server has kept, the newest last."""

@@ -79,6 +79,7 @@ class FederationServer(Controller):
         self.detach = detach
         self._endings: dict[str, Ending] = {}
         self._ended: set[str] = set()
+        self._reason = ""
         self._site: Site | None = None
         self._transport: FlareTransport | None = None
         self._last: Report = {}
@@ -119,6 +120,7 @@ class FederationServer(Controller):
             if isinstance(error, LostError):
                 self._gather(parties)
             cause = cause_of(error, self._endings, parties)
+            cause = cause._replace(says=cause.says + self._reason)
         if self._transport is not None:
             self._transport.say(cause.to_bytes(), parties)
         return cause
@@ -193,7 +195,7 @@ class FederationServer(Controller):
                         )
                     )
                     result = site.run(part)
-                self._wait_for_parties(parties, abort_signal)
+                self._wait_for_parties([one for one in parties if one not in site.without], abort_signal)
                 folder.finish(result)
         return {"result": for_submitter(job, result), "folder": str(folder.folder.path), "run": run}
 
@@ -213,7 +215,13 @@ class FederationServer(Controller):
         if result is None or result.get_return_code() != ReturnCode.OK:
             word = None if result is None else result.get_header(_WORD)
             told = None if word is None else read_ending(str(word).encode(), [SERVER, *_peers(self._transport)])
-            self._endings[name] = told or Ending("it ended without a word; its own console says more", lost=True)
+            told = told or Ending("it ended without a word; its own console says more", lost=True)
+            reason = self._site.lose(name) if told.lost and self._site is not None else ""
+            if reason is None:
+                tell(f"{name} is gone: {told.says}; the run goes on without it")
+            else:
+                self._endings[name] = told
+                self._reason = reason and f"; the run cannot go on without {name}: {reason}"
         self._ended.add(name)
         if self._site is not None:
             self._site.gone(name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -25,11 +26,12 @@ from evenhand.jobs.vertical.file import (
     check_training,
 )
 from evenhand.printing import listed
-from evenhand.protocol.job import Job, Protection, check_experimental
+from evenhand.protocol.job import Job, LostParty, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy, Questions
 from evenhand.protocol.terms import Part
 from evenhand.runtime.nvflare.kits import RESERVED
 from evenhand.solvers.announcing import schemas
+from evenhand.solvers.registry import VERTICAL
 from evenhand.solvers.roles import trainings
 
 # Names are used as host names and addresses.
@@ -80,6 +82,12 @@ class FederationJobSection(VerticalJobSection):
     """`[job]`: what to train and how."""
 
     text_ids: bool = key("Whether ids in CSV files are text even if they look like numbers.", True, False)
+    lost_party: LostParty = key(
+        "What happens when a party is gone for good in the middle of training. `end`: the run ends, and can resume "
+        "later. `continue`: the others train a model without that party.",
+        "continue",
+        "end",
+    )
     classes: list[Plain] | None = key(
         "All labels, if there are three or more, in the order of the model's scores; for linear models.",
         ["A", "B", "C"],
@@ -96,7 +104,11 @@ class FederationJob(Strict):
 
     @once
     def to_job(self) -> Job:
-        return self.job.as_job(classes=self.job.classes or ())
+        return replace(self.job.as_job(classes=self.job.classes or ()), lost_party=self.job.lost_party)
+
+    def without(self, gone: Collection[str]) -> FederationJob:
+        """Return the job without some parties."""
+        return self.model_copy(update={"party": [one for one in self.party if one.name not in gone]})
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -198,6 +210,9 @@ class PolicySection(Strict):
         3,
         None,
         ge=1,
+    )
+    lost_party: LostParty = key(
+        '`end` refuses jobs that go on when a party is gone for good (`lost_party = "continue"`).', "end", "continue"
     )
     allow_experimental: bool = key(
         "Whether a `protection` that a known attack breaks counts for this policy's `protection`.", True, False
@@ -337,6 +352,7 @@ def _check_job(job: FederationJob) -> None:
             f'missing_party = "absent" with protection = "{job.job.protection}": nobody knows what a party adds where '
             'it has no row, because its weights are in shares; use protection = "masked" or "none"'
         )
+    _check_lost(job, trained)
     if trained.missing_party == "absent" and job.crosses_trees:
         raise JobError('missing_party = "absent" is not for trees that cross parties; remove `interactions`')
     if job.job.options.get("exchange", "scores") != "scores":
@@ -344,6 +360,24 @@ def _check_job(job: FederationJob) -> None:
             'key job.options.exchange is "embedding", which is for runs in one process: between organisations parties '
             'send the label holder scores of new rows only; set exchange = "scores"'
         )
+
+
+def _check_lost(job: FederationJob, trained: Job) -> None:
+    """Refuse to go on without a party where what others have rests on it."""
+    if trained.lost_party == "end":
+        return
+    where = 'lost_party = "continue"'
+    if trained.protection in ("dealer", "encrypted"):
+        raise JobError(
+            f'{where} with protection = "{trained.protection}": weights are in shares, and those of a party that is '
+            'gone are lost; use protection = "masked" or "none"'
+        )
+    if trained.label_privacy is not None:
+        raise JobError(f"{where} trains more than once on the same responses; remove it, or label_privacy")
+    if job.crosses_trees:
+        raise JobError(f"{where} is not for trees that cross parties; remove it, or `interactions`")
+    if "flower" not in VERTICAL[trained.solver].runtimes:
+        raise JobError(f"{where} is not for solver {trained.solver!r}, in which parties send each other messages")
 
 
 def _check_clients_job(job: ClientsJob) -> None:

@@ -14,7 +14,7 @@ from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
 from evenhand.protocol.messages import Schema
 from evenhand.protocol.roles import SERVER
-from evenhand.protocol.terms import Terms
+from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
 from evenhand.solvers.announcing import announced, announced_for_scores
 from evenhand.solvers.roles import trainings
@@ -46,6 +46,7 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
         f"  constraints: {constraints}",
         f"  protection of messages: {trained.described_protection}",
         *([] if trained.label_privacy is None else [f"  label privacy: {trained.label_privacy.words}"]),
+        *([] if trained.lost_party == "end" else [f"  if a party is gone for good: {_GOES_ON[_masked(terms)]}"]),
         f"  participants: {', '.join(f'{one} ({part})' for one, part in terms.participants.items())}",
     ]
     kinds = {schema.kind: schema for vocabulary in vocabularies for schema in vocabulary}.values()
@@ -60,6 +61,16 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
             *(f"  {one.kind}: {_explained(one, terms)}" for one in schemas),
         ]
     return printable("\n".join(lines))
+
+
+_GOES_ON: Final = {
+    False: "the others train a model without it",
+    True: "the others train a model without it; the server can read what it added, as the difference of two sums",
+}
+
+
+def _masked(terms: Terms) -> bool:
+    return isinstance(terms, VerticalTerms) and terms.only_sums
 
 
 def _explained(schema: Schema, terms: Terms) -> str:

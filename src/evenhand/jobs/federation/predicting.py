@@ -20,7 +20,14 @@ from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
 from evenhand.jobs.federation.checkpointing import new_attempt
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, parse_federation_job
-from evenhand.jobs.federation.sites import draft_terms, joint_scores, record_sum, scoring_party, scoring_server
+from evenhand.jobs.federation.sites import (
+    draft_terms,
+    gone_parties,
+    joint_scores,
+    record_sum,
+    scoring_party,
+    scoring_server,
+)
 from evenhand.jobs.new_rows import check_away, resting_on
 from evenhand.jobs.parsing import Strict
 from evenhand.jobs.party_parts import party_encoder, party_model
@@ -69,7 +76,7 @@ class Question(Strict):
 
 
 def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
-    """Return the finished run and its job, from this participant's own folder."""
+    """Return the finished run and its job, from this participant's own folder, without parties that were gone."""
     folder = RunFolder.open(path)
     if not folder.finished:
         raise RunError(
@@ -80,7 +87,7 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
         raise RunError(
             "after a horizontal run every client has the whole model; score the rows locally with: evenhand predict"
         )
-    return folder, job
+    return folder, job.without(gone_parties(folder.result))
 
 
 def asking_program(

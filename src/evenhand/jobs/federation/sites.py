@@ -6,7 +6,7 @@ and groups from its own copy of the label holder's table: it runs there, or wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from evenhand.jobs.federation.checkpointing import (
 )
 from evenhand.jobs.federation.files import FederationJob, PartyFile, identity_folder, run_place
 from evenhand.jobs.federation.round_count import RoundCount
-from evenhand.jobs.ledger import Ledger, data_name
+from evenhand.jobs.ledger import Ledger, data_name, run_name
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.extending import earlier_multipliers, earlier_part
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
@@ -60,8 +60,17 @@ from evenhand.vertical.problem import check_told, outputs
 from evenhand.vertical.protected import build as protected
 from evenhand.vertical.protected.layer import innermost
 
+GONE: Final = "gone"
+"""Key of a result with the parties that have gone for good during training, which the model is without."""
 SAME_SCORES: Final = 1e-3
 """Maximum difference of a training row's score after training from that in training, where weights are in shares."""
+
+
+def gone_parties(result: Mapping[str, Any]) -> list[str]:
+    """Return the parties that went for good during training, by a participant's result."""
+    return [one if isinstance(one, str) else one["party"] for one in result.get(GONE, ())]
+
+
 KeepShares: TypeAlias = Callable[[Mapping[str, WeightShare]], None]
 """Keeps the server's shares of the parties' weights."""
 
@@ -87,12 +96,14 @@ class PartyEnd:
     reference: Reference
     ids: pd.Index
     """Ids of the common rows."""
+    gone: Sequence[str] = ()
+    """Parties that have gone for good during training."""
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write encoder and model; return the content of `result.json`. The party is not told the result."""
         write_party(folder, self.name, self.encoder, self.model, self.reference)
         folder.write_party(self.name, "rows", {"sums": id_sums(self.ids)[1]})
-        return {"terms": self.terms.digest}
+        return {"terms": self.terms.digest} | ({GONE: list(self.gone)} if self.gone else {})
 
 
 def party_program(
@@ -145,12 +156,15 @@ def party_program(
     if (extended := _extended(job, runs)) is not None:
         rows.earlier = earlier_part(extended, own.party, job.job)
 
-    count = RoundCount(own, base, secret or own_secret(checkpoints))
+    secret = secret or own_secret(checkpoints)
+    count = RoundCount(own, base, secret)
+    # Terms that go on without a party allow sums over others: within this run.
+    own_run = run_name(secret) if job.job.lost_party == "continue" else ""
 
     def accepted(terms: Terms) -> None:
         assert isinstance(terms, VerticalTerms)
-        record_sum(terms, own, base)
-        if on_terms is not None:
+        record_sum(terms, own, base, own_run)
+        if on_terms is not None and len(terms.participants) == len(job.parts):
             on_terms(terms)
 
     steps = party_steps(
@@ -165,11 +179,12 @@ def party_program(
     terms, model, session = yield from alone(
         steps, count.counted(training_runner(checkpoints)), partial(new_attempt, name, folder, checkpoints, run)
     )
+    job = job.without(gone := [one for one in job.parts if one not in terms.participants])
     yield scoring_party(job, name, model, rows.matrix, terms, session)
     if terms.job.missing_party == "absent" and name != job.holder:
         yield AbsenceParty(name, _absence_scores(model, rows.encoder), outputs(terms))
     require_unchanged({rows.owner: rows.seen})
-    return PartyEnd(name, terms, rows.encoder, model, rows.reference, rows.index)
+    return PartyEnd(name, terms, rows.encoder, model, rows.reference, rows.index, gone)
 
 
 def _extended(job: FederationJob, runs: Path | None, *, at_server: bool = False) -> RunFolder | None:
@@ -189,14 +204,19 @@ def _absence_scores(model: Scorer, encoder: PartyEncoder) -> Array | None:
     return np.ravel(model.predict(encoder.spread(without_rows(encoder.width_out), np.zeros(1, dtype=bool))))
 
 
-def record_sum(terms: VerticalTerms, own: PartyFile, base: Path) -> None:
+def record_sum(terms: VerticalTerms, own: PartyFile, base: Path, run: str = "") -> None:
     """Record which parties' messages are added up behind masks; refuse others than in earlier jobs on this table.
 
     The label holder, which the server is trusted by, knows its own part of a sum over all parties.
+
+    Parameters
+    ----------
+    run
+        Name of a run that may have sums over several sets of parties.
     """
     members = terms.passive if terms.only_sums or len(terms.active) == 1 else terms.names
     if agrees_on_keys(terms) and own.party.name in members and len(members) > 1:
-        Ledger(base).add_sum(data_name(own.party), "", members, own.policy.least_summed)
+        Ledger(base).add_sum(data_name(own.party), run, members, own.policy.least_summed)
 
 
 def server_program(
@@ -241,7 +261,10 @@ def server_program(
     )
     folder = identity_folder(identity, base)
     attempt = partial(new_attempt, SERVER, folder, checkpoints, run)
-    terms, server, key, session, unseen = yield from alone(steps, training_runner(checkpoints), attempt)
+    trained_by = yield from alone(steps, training_runner(checkpoints), attempt)
+    terms, server, key, session, unseen, gone = trained_by
+    del trained_by
+    job = job.without([one.party for one in gone])
     found = terms.job.cut if choices_of_cut(terms) else None
     told, shares = (
         ServersWord(certified(server.certificate), server.proofs(), server.statistics(), unseen, found),
@@ -265,6 +288,9 @@ def server_program(
     result = vertical_result(terms, told, of_parts, rows.measured, trained_with, job.job.to_threshold())
     if (stated := label_statement(terms, key)) is not None:
         result["privacy"] = {job.holder: stated.as_dict()}
+    if gone:
+        result[GONE] = [one._asdict() for one in gone]
+        result["certificate"]["without"] = ", ".join(f"{one.party} (gone in round {one.round})" for one in gone)
     if terms.job.missing_party == "absent":
         result["absence"] = {name: None if one is None else one.tolist() for name, one in absence.scores.items()}
     return result

@@ -32,6 +32,7 @@ CERTIFICATE: Final = {
         "An estimate, not a proof, of the share by which the objective is above the best possible one. It is seldom "
         "too small, and often much nearer than the bound. Where the problem is not convex, no bound is known."
     ),
+    "without": "Parties that were gone in the middle of training. The certificate is of the model without them.",
     "unmet": "Which part of the stopping test failed.",
 }
 """What each value of the certificate means."""

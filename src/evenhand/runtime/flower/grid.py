@@ -59,6 +59,8 @@ class GridPost:
         """Receiver and packets of each message, by Flower's id of the message."""
         self._news = threading.Condition()
         self._over = False
+        self._left: set[str] = set()
+        """Parties that the run goes on without."""
         self.words: dict[str, str] = {}
 
     @contextmanager
@@ -107,7 +109,8 @@ class GridPost:
 
     def _ready(self) -> list[str]:
         busy = {name for name, _ in self._in_flight.values()}
-        waiting = (name for name, mail in self._mail.items() if name not in busy and name not in self.words)
+        none = {*busy, *self.words, *self._left}
+        waiting = (name for name in self._mail if name not in none)
         ready = [name for name in waiting if not all(only_acknowledges(content) for _, content in self._mail[name])]
         return ready[: self._at_once - len(busy)]
 
@@ -129,7 +132,7 @@ class GridPost:
     def _came_back(self, site: Site, reply: Message) -> None:
         name, mail = self._in_flight.pop(reply.metadata.reply_to_message_id)
         if reply.has_error():
-            self._failed(name, mail, f"{reply.error.reason or 'no reason given'} (code {reply.error.code})")
+            self._failed(site, name, mail, f"{reply.error.reason or 'no reason given'} (code {reply.error.code})")
             return
         if reply.metadata.src_node_id != self._nodes[name]:
             raise RunError(f"refused an answer in the name of {name} from a node that is not its own")
@@ -152,10 +155,15 @@ class GridPost:
         except ProtocolError as error:
             self.words[name] = f"it answered in other words than agreed ({error})"
 
-    def _failed(self, name: str, mail: Iterable[tuple[str, Content]], why: str) -> None:
+    def _failed(self, site: Site, name: str, mail: Iterable[tuple[str, Content]], why: str) -> None:
         self._tries[name] += 1
         if self._tries[name] >= _TRIES:
-            self.words[name] = f"its node failed {_TRIES} times: {why}"
+            reason = site.lose(name)
+            if reason is None:
+                self._left.add(name)
+            else:
+                said = f"; the run cannot go on without it: {reason}" if reason else ""
+                self.words[name] = f"its node failed {_TRIES} times: {why}{said}"
             return
         with self._news:
             self._mail[name][:0] = mail

@@ -90,11 +90,15 @@ def write_job(
     config.mkdir(parents=True)
     # One text, so that FLARE does not read parts of it as components.
     arguments = {"job": json.dumps(job), "resume": resume}
+    needed = list(parties)
+    if job.get("job", {}).get("lost_party") == "continue":
+        # FLARE ends a job when a mandatory client is gone.
+        needed = [one["name"] for one in job["party"] if one["role"] == "active"][:1]
     meta = {
         "name": folder.name,
         "resource_spec": {},
-        "min_clients": len(parties),
-        "mandatory_clients": list(parties),
+        "min_clients": len(needed),
+        "mandatory_clients": needed,
         "deploy_map": {"app": ["server", *parties]},
     }
     at_server, at_party = components
