@@ -127,6 +127,12 @@ def test_the_others_train_a_model_without_it(solver: str, told: bool, tmp_path: 
             assert to_state(ends[name].model)[key] == pytest.approx(value, abs=100 * near), key
 
 
+def test_papers_solvers_go_on_too(tmp_path: Path) -> None:
+    ends = run(write_four(tmp_path, JOB | {"solver": "fairvfl", "max_rounds": 4}), "shop", "scores", 3)
+    assert ends["server"]["gone"] == [{"party": "shop", "round": 2}]
+    assert ends["server"]["certificate"]["without"] == "shop (gone in round 2)"
+
+
 def test_a_run_ends_by_default_and_resumes_with_all(tmp_path: Path) -> None:
     """The error names the party and says how to go on."""
     job = {**JOB, "solver": "subspace", "lost_party": "end"}
