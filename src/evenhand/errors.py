@@ -13,7 +13,7 @@ from typing import Final
 from evenhand.printing import printable
 
 FELL_SHORT: Final = 9
-"""Exit code of a finished training that did not converge or gives every row the same label."""
+"""Exit code of a finished training that falls short: not converged, one label for all, contradicted on new rows."""
 
 
 _NO_ROOM: Final = {
@@ -157,6 +157,10 @@ class GridEdgeWarning(EvenhandWarning):
 
 class ExactRatesWarning(EvenhandWarning):
     """No model was found that meets the bounds on exact training rates; the nearest one is returned."""
+
+
+class MajorityWarning(EvenhandWarning):
+    """The model is right less often than one answer for everybody, though no cut, weight or limit asks for that."""
 
 
 class VersionWarning(EvenhandWarning):

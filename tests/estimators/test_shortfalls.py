@@ -12,8 +12,18 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from evenhand import HorizontalClassifier, LossParity, SplitTableClassifier, VerticalClassifier, VerticalRegressor
+from evenhand import (
+    HorizontalClassifier,
+    LossParity,
+    NeymanPearson,
+    SplitTableClassifier,
+    VerticalClassifier,
+    VerticalRegressor,
+)
+from evenhand.errors import MajorityWarning
+from evenhand.estimators.shared import warn_of_majority
 from evenhand.programs.optimality import Residual
+from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
 from evenhand.solvers import FedAvg, HistogramTrees, Trees
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
@@ -203,3 +213,37 @@ def test_a_run_that_stopped_by_itself_is_not_told_to_take_more_rounds() -> None:
     assert "raise max_rounds" in ended
     assert "stopped by itself after 7 of 8 rounds" in stopped
     assert "max_rounds" not in stopped
+
+
+def of_noise(**settings: Any) -> Any:
+    """Fit labels that no column explains: 19 of 30 are decided right, and 22 have the commoner label."""
+    random = np.random.default_rng(3)
+    columns, labels = random.normal(size=(30, 4)), np.where(random.random(30) < 0.58, "b", "a")
+    return VerticalClassifier(alpha=1e-3, random_state=0, **settings).fit([columns[:, :2], columns[:, 2:]], labels)
+
+
+def one_round(**settings: Any) -> Any:
+    """Fit for one round, which ends at zero: everybody gets the negative label."""
+    return horizontal(solver="sqp", max_rounds=1, tol=1e-9, pos_label="yes", **settings)
+
+
+@pytest.mark.parametrize("fit", [of_noise, one_round])
+def test_worse_than_the_commoner_label(fit: Callable[..., Any]) -> None:
+    with pytest.warns(MajorityWarning, match=r"training rows .* commoner label .* use more rows"):
+        fit()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MajorityWarning)
+        # A cut and a limit ask for few errors of one kind.
+        fit(threshold=0.4)
+        fit(constraint=NeymanPearson(0.9))
+
+
+def test_worse_than_a_lottery() -> None:
+    labels = np.repeat(["no", "yes"], [80, 20])
+    random, everybody = np.arange(100) % 5 == 0, np.ones(100, dtype=bool)
+    for limit, selected, told in ((0.2, everybody, "32.0%"), (0.2, ~random, ""), (0.6, random, "")):
+        job = Job("subspace", constraints=(NeymanPearson(limit, measure="error"),))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_majority(job, np.where(selected, "yes", "no"), labels, "yes")
+        assert [told in str(one.message) for one in caught] == [True] * bool(told)

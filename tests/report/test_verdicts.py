@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from evenhand import DemographicParity, EqualizedOdds, NeymanPearson
 from evenhand.errors import ConstraintError
+from evenhand.jobs.results import later_shortfalls
+from evenhand.protocol.job import Job
 from evenhand.report.page.assemble import make_page
 from evenhand.report.record import RunRecord
 from evenhand.report.verdicts import HEADLINES, certified_values, in_short, remarks, verdicts, worst
@@ -46,6 +48,14 @@ def test_the_state_follows_from_the_numbers(train: float | None, test: float | N
     found = result(entry(train), None if test is None else entry(test))
     assert worst(verdicts(found)) == state
     assert HEADLINES[verdicts(found)[0].state].lower() in in_short(found, constrained=True).lower()
+
+
+def test_a_run_falls_short_if_held_out_rows_contradict_it() -> None:
+    job = Job("subspace", constraints=(EqualizedOdds(0.05, measure="error"),))
+    found = result(entry(0.05), entry(0.08, row="false-negative rate, sex: f vs. m"))
+    (said,) = later_shortfalls(job, found)
+    assert "false-negative rate, sex: f vs. m is 0.080 with a standard error of 0.010, and 0.05 was asked" in said
+    assert later_shortfalls(job, result(entry(0.05), entry(0.06))) == []
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)

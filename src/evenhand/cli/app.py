@@ -80,7 +80,8 @@ app = typer.Typer(
     help="Train fair and constrained models across parties that may not pool their data.",
     epilog="Exit codes: 0 success, 1 output pipe closed, 2 wrong input or job file, 3 data set unavailable, "
     "4 run folder unusable, 5 message refused, 6 training diverged, 7 extra not installed, "
-    "8 not enough disk or memory, 9 trained, but not converged or one label for every row, "
+    "8 not enough disk or memory, 9 trained, but not converged, one label for every row, or "
+    "contradicted by held-out rows, "
     "10 a participant was lost and the run can be resumed, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

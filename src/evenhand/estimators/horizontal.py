@@ -26,6 +26,7 @@ from evenhand.estimators.shared import (
     trains_several,
     warn_of,
     warn_of_groups,
+    warn_of_majority,
 )
 from evenhand.estimators.tables import in_pandas, named_columns, split_off
 from evenhand.horizontal.problem import HorizontalServerData, UpdateNoise
@@ -293,6 +294,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         missed = missed_by_cuts(job, self.cut_, codes, scores, frame)
         decisions = self._decided(self._in_order(scores), own)
         warn_of_groups(self.cut_)
+        warn_of_majority(job, decisions, inputs.labels, pos_label)
         warn_of([*shortfalls(run.certificate, job.tol, job.max_rounds, decisions), *missed])
         return self
 

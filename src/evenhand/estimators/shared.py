@@ -21,12 +21,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from evenhand.arrays import Array
 from evenhand.constraints.families import LossName, check_targets, find_loss
 from evenhand.constraints.group_cuts import MEANING
-from evenhand.constraints.kinds import Label
+from evenhand.constraints.kinds import Label, NeymanPearson
 from evenhand.constraints.thresholds import Cut
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError, EvenhandWarning, GroupDecisionsWarning, InputError
+from evenhand.errors import DataError, EvenhandWarning, GroupDecisionsWarning, InputError, MajorityWarning
 from evenhand.jobs.folder import record_in
 from evenhand.metrics.deviance import deviance_explained
+from evenhand.metrics.majority import below_lottery, below_majority
+from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Solver, Split
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
@@ -291,6 +293,31 @@ def warn_of(shortfalls: Sequence[str]) -> None:
     """Warn the caller of `fit` last, so that the fitted model is kept if warnings are errors."""
     for one in shortfalls:
         warnings.warn(one, ShortfallWarning, stacklevel=3)
+
+
+def warn_of_majority(
+    job: Job, decisions: npt.NDArray[Any], labels: npt.NDArray[Any], positive: Any, *, weighted: bool = False
+) -> None:
+    """Warn if the model is right less often than an answer without columns, on its training rows.
+
+    That answer is the commonest label for everybody. Under a limit on one label's error rate it is a lottery that keeps
+    the limit. A chosen cut, weights and other limits ask for few errors of one kind, and not for few errors: then
+    nothing is said.
+    """
+    chosen = job.rule is not None or job.cut != 0.0 or job.class_weight is not None or weighted
+    others = [one for one in job.asked if not one.compares_groups]
+    limits = [one for one in others if isinstance(one, NeymanPearson) and one.measure == "error" and not one.classes]
+    if chosen or len(limits) < len(others):
+        return
+    right, rows = int(np.sum(decisions == labels)), len(labels)
+    if limits:
+        shares = [(one.limit, float(np.mean((labels == positive) == (one.label > 0)))) for one in limits]
+        said = below_lottery(right / rows, rows, shares)
+    else:
+        common = int(np.unique(labels, return_counts=True)[1].max())
+        said = below_majority(right, common, rows, "training", (one.kind for one in job.asked))
+    if said:
+        warnings.warn(said, MajorityWarning, stacklevel=3)
 
 
 def named_solver(split: Split, given: Any) -> tuple[str, dict[str, Any]]:

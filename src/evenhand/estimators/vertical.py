@@ -32,6 +32,7 @@ from evenhand.estimators.shared import (
     trains_several,
     warn_of,
     warn_of_groups,
+    warn_of_majority,
 )
 from evenhand.estimators.tables import Beside, Tables
 from evenhand.jobs.cuts import chosen_cut, cut_by_group, missed_by_cuts, searched_cut
@@ -229,6 +230,9 @@ class VerticalClassifier(LabelsFromScores, ClassifierMixin, VerticalEstimator): 
         decisions = self._decided(self._turned(scores.seen), None if own is None else self._turned(own))
         warn_of_groups(self.cut_)
         missed = missed_by_cuts(job, self.cut_, numbers, scores.seen, frame)
+        held = numbers if named else self._turned(numbers) > 0.0
+        truth = classes[held.astype(np.int64)]
+        warn_of_majority(job, decisions, truth, pos_label, weighted=sample_weight is not None)
         warn_of([*shortfalls(self.certificate_, job.tol, job.max_rounds, decisions), *missed])
         return self
 

@@ -13,13 +13,14 @@ from scipy.special import expit, softmax
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.constraints.thresholds import Cut
-from evenhand.jobs.cuts import stated_cut, told_cut
+from evenhand.jobs.cuts import cuts_fall_short, stated_cut, told_cut
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.tables import Classes, Labels, NumericTargets, labels_of
 from evenhand.metrics.performance import fit_platt
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.transcript import Transcript
+from evenhand.report.verdicts import contradictions
 from evenhand.training.run import shortfalls
 from evenhand.vertical.server import UnseenScores
 
@@ -81,6 +82,11 @@ def run_result(
         "labels": labels._asdict(),
         **({"cut": stated_cut(cut)} if isinstance(labels, Labels) else {}),
     }
+
+
+def later_shortfalls(job: Job, result: Mapping[str, Any]) -> list[str]:
+    """Return what a result says of a run that falls short after training: cuts by group, and held-out rows."""
+    return [*cuts_fall_short(job, result.get("constraints", {}).get("train", ())), *contradictions(result)]
 
 
 def scored(

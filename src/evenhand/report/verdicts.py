@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 from evenhand.constraints.group_cuts import MEANING
 from evenhand.constraints.kinds import KINDS
 from evenhand.constraints.thresholds import RULES
+from evenhand.metrics.majority import below_majority as below
 
 State: TypeAlias = Literal["missed", "contradicted", "met", "shown"]
 HEADLINES: Final[Mapping[State, str]] = {
@@ -119,6 +120,17 @@ def _excess(one: Mapping[str, Any]) -> float:
 def holds(one: Mapping[str, Any]) -> bool:
     """Return whether a constraint's value is within its bound, to the solver's precision."""
     return one["estimate"] is not None and one["estimate"] <= one["asked"] + 1e-6 + 1e-4 * abs(one["asked"])
+
+
+def contradictions(result: Mapping[str, Any]) -> list[str]:
+    """Say which constraints held-out rows contradict, with the value and its standard error."""
+    return [
+        f"held-out rows contradict the constraint: {one.test['row']} is {one.test['estimate']:.3f} with a standard "
+        f"error of {one.test['standard_error'] or 0.0:.3f}, and {one.test['asked']:g} was asked. Use more rows, a "
+        "narrower bound than the one that is to hold, or confidence in the constraint"
+        for one in verdicts(result)
+        if one.state == "contradicted" and one.test is not None
+    ]
 
 
 def in_short(result: Mapping[str, Any], constrained: bool) -> str:
@@ -223,17 +235,10 @@ def below_majority(result: Mapping[str, Any]) -> list[str]:
     one = parts[part][0]
     rows, positives, selected, hits = (one[name] for name in ("rows", "positives", "selected", "hits"))
     right, common = hits + (rows - positives) - (selected - hits), max(positives, rows - positives)
-    if right >= common:
-        return []
     where = "held-out" if part == "test" else "training"
-    bounds = ", ".join(
-        sorted({one["constraint"].replace("-", " ") for one in result.get("constraints", {}).get(part, ())})
-    )
-    why = f"The bound ({bounds}) or the cut may ask for that" if bounds else "A cut may ask for that"
-    return [
-        f"{right / rows:.1%} of the {rows:,} {where} rows are decided right; the commoner label for everybody is right "
-        f"for {common / rows:.1%}. {why}; otherwise there are too few rows for these columns"
-    ]
+    bounded = result.get("constraints", {}).get(part, ())
+    said = below(right, common, rows, where, (one["constraint"] for one in bounded))
+    return [said] if said else []
 
 
 def _against_capacity(selected: int, rows: int, allowed: int, bounded: Sequence[Mapping[str, Any]]) -> list[str]:

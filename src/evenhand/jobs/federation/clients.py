@@ -20,7 +20,7 @@ from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData, Once
-from evenhand.jobs.cuts import cuts_fall_short, run_cut, stated_cut
+from evenhand.jobs.cuts import run_cut, stated_cut
 from evenhand.jobs.federation.checkpointing import (
     CheckpointManager,
     messages_of,
@@ -35,7 +35,7 @@ from evenhand.jobs.horizontal.rows import ClientTable, EncodedRows, ServerSide, 
 from evenhand.jobs.horizontal.runs import check_epsilon, clients_disclosure, stated_privacy
 from evenhand.jobs.ledger import Ledger, data_name, run_name
 from evenhand.jobs.quality import QualityRows, quality
-from evenhand.jobs.results import run_result
+from evenhand.jobs.results import later_shortfalls, run_result
 from evenhand.jobs.tables import Labels, NumericTargets, parts_of
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
@@ -222,7 +222,7 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     if counts:
         assert isinstance(labels, Labels)
         result |= measured_quality(job, labels, counts, cut)
-        result["shortfalls"] += cuts_fall_short(trained, result["constraints"].get("train", ()))
+        result["shortfalls"] += later_shortfalls(trained, result)
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)
     return result

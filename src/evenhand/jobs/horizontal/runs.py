@@ -17,7 +17,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import SeenTable, require_unchanged
 from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
-from evenhand.jobs.cuts import cuts_fall_short, run_cut
+from evenhand.jobs.cuts import run_cut
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import (
@@ -37,7 +37,7 @@ from evenhand.jobs.quality import (
     quality,
     right_decisions,
 )
-from evenhand.jobs.results import run_result
+from evenhand.jobs.results import later_shortfalls, run_result
 from evenhand.jobs.tables import Classes, Labels, NumericTargets, common_labels, parts_of
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.transcript import Transcript
@@ -294,7 +294,7 @@ def _result(
             for name, rows in tables.clients.items()
         },
     }
-    result["shortfalls"] += cuts_fall_short(job.to_job(), result.get("constraints", {}).get("train", ()))
+    result["shortfalls"] += later_shortfalls(job.to_job(), result)
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, list(tables.clients), run.transcript, tables.learned)
     return result

@@ -21,10 +21,10 @@ from evenhand.data.tables.party_tables import (
 )
 from evenhand.data.tables.reference import Reference
 from evenhand.errors import DataError
-from evenhand.jobs.cuts import chosen_cut, cut_by_group, cuts_fall_short, searched_cut
+from evenhand.jobs.cuts import chosen_cut, cut_by_group, searched_cut
 from evenhand.jobs.folder import FinishedRun, check_place, job_content, record_in
 from evenhand.jobs.quality import QualityRows, check_measurable, not_shown, quality
-from evenhand.jobs.results import recalibrated, run_result
+from evenhand.jobs.results import later_shortfalls, recalibrated, run_result
 from evenhand.jobs.tables import absent_rows, not_used, parts_of
 from evenhand.jobs.vertical.extending import check_extended, earlier_multipliers, earlier_part
 from evenhand.jobs.vertical.file import VerticalJobFile
@@ -333,5 +333,5 @@ def vertical_result(
         "statistics": dict(told.statistics),
         "disclosure": disclosure(job, terms.participants),
     }
-    result["shortfalls"] += cuts_fall_short(job, result.get("constraints", {}).get("train", ()))
+    result["shortfalls"] += later_shortfalls(job, result)
     return result
