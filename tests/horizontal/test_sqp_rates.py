@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from horizontal_contract import CLOCK, Case, assert_ends_like
 from support.contracts import Reborn
 
 from evenhand import HorizontalClassifier
-from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson
-from evenhand.errors import ExactRatesWarning, InputError
+from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson, bind
+from evenhand.constraints.labelled_rows import FeatureRows
+from evenhand.errors import ExactRatesWarning, InputError, ProtocolError
 from evenhand.metrics import constraint_gaps
+from evenhand.programs.slices import sample_program
 from evenhand.solvers import SQP
 
 RATES = EqualizedOdds(0.05, "error")
@@ -56,10 +59,11 @@ def test_people_counted_are_within_the_bounds(constraint: Constraint, groups: st
     model, held = fitted(constraint, groups, solver=SQP(leave_one_out=False))
     assert missed > 0.02
     # Within, and not by more than it takes.
-    assert -0.015 <= held <= 1e-12
+    assert -0.02 <= held <= 1e-12
     assert model.certificate_.converged
     assert model.certificate_.violation == 0.0
-    assert model.certificate_.rounds <= 30
+    # With more than two groups, other cuts and sharper rates are tried too.
+    assert model.certificate_.rounds <= (30 if groups == "ab" else 110)
 
 
 def test_a_bound_that_smooth_rates_keep_too_tight_is_moved_out() -> None:
@@ -124,7 +128,7 @@ def crowded(rows: int = 4000) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
     return matrix, labels, pd.DataFrame({"group": group.astype(str)})
 
 
-def test_a_feasible_cut_is_returned_where_no_moved_bounds_lead_to_a_feasible_model() -> None:
+def test_sharper_rates_lead_to_a_feasible_model_where_no_moved_bounds_do() -> None:
     matrix, labels, frame = crowded()
     model = HorizontalClassifier(solver="sqp", constraint=EqualizedOdds(0.02, "error"))
     with warnings.catch_warnings():
@@ -134,19 +138,41 @@ def test_a_feasible_cut_is_returned_where_no_moved_bounds_lead_to_a_feasible_mod
     gap = constraint_gaps(model.constraint, labels, scores, sensitive_features=frame).iloc[0]
     assert gap.estimate <= 0.02 + 1e-12
     assert model.certificate_.violation == 0.0
-    # A cut is no optimum under the bounds, and is not called one.
-    assert not model.certificate_.converged
-    assert "another cut" in model.certificate_.unmet
+    assert model.certificate_.converged
     # Better than one decision for everybody, by the best constant.
     share = float((labels > 0).mean())
     constant = -share * np.log(share) - (1.0 - share) * np.log(1.0 - share)
-    assert np.logaddexp(0.0, -labels * scores).mean() < constant - 0.01
+    assert np.logaddexp(0.0, -labels * scores).mean() < constant - 0.02
+
+
+def test_a_program_at_another_temperature_is_that_of_the_measures_at_it() -> None:
+    matrix, labels, frame = people(rows=300)
+    rows = FeatureRows(matrix, labels.astype(float), frame)
+    first, second = (
+        sample_program(rows, bind(EqualizedOdds(0.1, "error", temperature=one), labels, frame).rows, each=0.01)
+        for one in (0.5, 0.05)
+    )
+    point, same = first.tempered(0.1).at(np.array([0.3, -0.2, 0.1])), second.at(np.array([0.3, -0.2, 0.1]))
+    net = np.arange(len(same.constraints)) - 1.0
+    for name in ("constraints", "jacobian", "gradient"):
+        np.testing.assert_array_equal(getattr(point, name), getattr(same, name))
+    np.testing.assert_allclose(point.hessian(net), same.hessian(net), rtol=1e-12, atol=1e-15)
+    assert first.measures[0].temperature == 0.5
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-3, 1.5])
+def test_a_client_refuses_temperatures_that_show_single_rows(factor: float) -> None:
+    case = Case("sqp", "global")
+    roles = case.maker(case.job(constraints=(RATES,)))()
+    asked = next(iter(roles["server"].start()))
+    with pytest.raises(ProtocolError, match=f"no factor {factor:g} on the temperature"):
+        roles[asked.receiver].receive(replace(asked, body={**asked.body, "factor": np.array(factor)}))
 
 
 @pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")
 def test_a_run_that_looks_for_cuts_goes_on_from_any_message(tmp_path: Path) -> None:
     case = Case("sqp", "global")
-    job = case.job(constraints=(EqualOpportunity(0.005, "error"),), max_rounds=100)
+    job = case.job(constraints=(EqualOpportunity(0.005, "error"),), max_rounds=70)
     whole = case.train(job)
     assert "another cut" in str(whole.certificate.unmet)
     reborn = Reborn(case.maker(job), CLOCK, tmp_path)

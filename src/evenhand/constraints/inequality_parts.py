@@ -7,6 +7,7 @@ seeing any rows of data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -58,6 +59,10 @@ class InequalityParts:
             for coefficient, part in row.terms:
                 self.coefficients[index, places[row.measure, part]] += coefficient
         self.bounds = bounds_of(self.inequalities)
+
+    def tempered(self, factor: float) -> InequalityParts:
+        """Return the same parts, with temperatures of smooth rates times a factor."""
+        return InequalityParts([replace(row, measure=row.measure.tempered(factor)) for row in self.inequalities])
 
     @property
     def names(self) -> list[str]:

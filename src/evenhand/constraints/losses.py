@@ -11,7 +11,7 @@ derivatives have the shape of the scores, its curvature is (classes, classes, n)
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -230,6 +230,10 @@ class Measure:
             raise ConstraintError(f"measure is {quoted(self.name)}; choose one of {', '.join(map(repr, MEASURES))}")
         if not (is_number(self.temperature) and self.temperature > 0):
             raise ConstraintError(f"temperature is {quoted(self.temperature)}; it must be a positive number")
+
+    def tempered(self, factor: float) -> Measure:
+        """Return the measure at its temperature times a factor."""
+        return replace(self, temperature=factor * self.temperature)
 
     @property
     def is_rate(self) -> bool:

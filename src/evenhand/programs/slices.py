@@ -12,6 +12,7 @@ weights o_j l″ + Σ_r y_r a_rj φ_r″, which tilts and sigmoids can make nega
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Literal
 
@@ -153,6 +154,15 @@ class SliceProgram:
             loss=self.loss,
             classes=self.classes,
         )
+
+    def tempered(self, factor: float) -> SliceProgram:
+        """Return the program with temperatures of smooth rates times a factor; it shares its data with this one."""
+        _ = self.gram
+        found = copy(self)
+        found.measures = tuple(measure.tempered(factor) for measure in self.measures)
+        slices = SliceWeights(self.combinations, by_measure(found.measures))
+        found.evaluator = SliceEvaluator(self.labels, slices, self.loss, shares=self.objective)
+        return found
 
     def at(self, weights: Array) -> SlicePoint:
         return SlicePoint(self, weights)

@@ -14,7 +14,7 @@ from evenhand.errors import ProtocolError
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
-from evenhand.horizontal.sqp.options import LENGTHS
+from evenhand.horizontal.sqp.options import LEAST_FACTOR, LENGTHS
 from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.slices import SlicePoint, SliceProgram
 from evenhand.protocol.messages import Message
@@ -67,6 +67,20 @@ class SQPClient(HorizontalClient):
         self.counted = counted
         self.round = 0
         self.weights: Array | None = None
+        self._tempered: tuple[float, Program, CountedRows | None] = (1.0, program, counted)
+
+    def _at_factor(self, message: Message) -> tuple[Program, CountedRows | None]:
+        """Return the program and the counted rows at the message's factor on the temperature."""
+        factor = message.number("factor")
+        if factor == 1.0:
+            return self.program, self.counted
+        if not LEAST_FACTOR <= factor < 1.0 or not isinstance(self.program, SliceProgram):
+            raise ProtocolError(f"{self.name} takes no factor {factor:g} on the temperature of its rates")
+        if factor != self._tempered[0]:
+            program = self.program.tempered(factor)
+            counted = None if self.counted is None else self.counted.tempered(program, factor)
+            self._tempered = factor, program, counted
+        return self._tempered[1:]
 
     def handle(self, message: Message) -> Sends:
         if not self.done and message.kind == TRIALS.kind and message.integer("round") == self.round + 1:
@@ -82,10 +96,10 @@ class SQPClient(HorizontalClient):
         raise ProtocolError(f"{self.name} takes no such {message.kind!r} at this point")
 
     def _judge(self, message: Message) -> Message:
-        program, trials = self.program, message["trials"]
+        (program, counted), trials = self._at_factor(message), message["trials"]
         own = program.own.n_rows
         first = program.at(trials[0])
-        values, rows, jacobian = *self._further(first, trials), first.jacobian
+        values, rows, jacobian = *self._further(program, first, trials), first.jacobian
         curvature = objective = np.zeros(0)
         self.effort += program.effort * (0.5 * len(trials) + 1.0)
         if self.exact:
@@ -94,7 +108,7 @@ class SQPClient(HorizontalClient):
             found = first.hessians(nets) if isinstance(first, SlicePoint) else [first.hessian(one) for one in nets]
             objective, curvature = upper_triangle(found[0]), upper_triangle(found[-1])
             self.effort += program.effort * program.weights
-        of_own, of_shared = (NO_SUMS, NO_SUMS) if self.counted is None else self.counted.at(trials[0])
+        of_own, of_shared = (NO_SUMS, NO_SUMS) if counted is None else counted.at(trials[0])
         return JUDGED.message(
             self.name,
             SERVER,
@@ -115,9 +129,9 @@ class SQPClient(HorizontalClient):
             shared_smooth=of_shared.smooth,
         )
 
-    def _further(self, first: ProgramPoint, trials: Array) -> tuple[Array, Array]:
+    @staticmethod
+    def _further(program: Program, first: ProgramPoint, trials: Array) -> tuple[Array, Array]:
         """Return values and inequalities of all trials; a trial equal to the first is unused in this round."""
-        program = self.program
         repeats = (trials == trials[0]).all(axis=1)
         values, rows = np.full(len(trials), first.value), np.empty((len(trials), len(first.constraints)))
         rows[:] = first.constraints
@@ -131,12 +145,13 @@ class SQPClient(HorizontalClient):
         return values, rows
 
     def _leave_out(self, message: Message) -> Message:
-        assert self.counted is not None
-        size = self.program.weights
+        program, counted = self._at_factor(message)
+        assert counted is not None
+        size = program.weights
         net = np.concatenate([message["own_net"], message["shared_net"]])
         response = Response(
             symmetric(message["free"], size), np.concatenate([message["own_held"], message["shared_held"]])
         )
-        own, shared = self.counted.left_out(message["weights"], net, response, message["shared_smooth"])
-        self.effort += self.program.effort * size
+        own, shared = counted.left_out(message["weights"], net, response, message["shared_smooth"])
+        self.effort += program.effort * size
         return LEFT_OUT.message(self.name, SERVER, round=self.round, own_sums=own, shared_sums=shared)

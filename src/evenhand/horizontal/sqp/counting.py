@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -105,6 +106,14 @@ class CountedRows:
         """Numbers of counted parts, by their names in messages."""
         own, shared = self._parts
         return {"own parts": len(own.parts), "shared parts": len(shared.parts)}
+
+    def tempered(self, program: SliceProgram, factor: float) -> CountedRows:
+        """Return the same rows with temperatures of smooth rates times a factor, as `program` has them."""
+        found = copy(self)
+        found._program = program
+        own, shared = self._parts
+        found._parts = (own.tempered(factor), shared.tempered(factor))
+        return found
 
     def at(self, weights: Array) -> tuple[PartSums, PartSums]:
         """Return the sums over the own parts and over the shared parts."""

@@ -11,12 +11,14 @@ from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
+NUMBER = Field("f8")
 WEIGHTS = Field("f8", ("weights",))
 
 TRIALS = Schema(
     "sqp trials",
     {
         "round": INTEGER,
+        "factor": NUMBER,
         "trials": Field("f8", ("trials", "weights")),
         "own_net": Field("f8", ("own",)),
         "shared_net": Field("f8", ("shared",)),
@@ -24,7 +26,9 @@ TRIALS = Schema(
     direction=SERVER_TO_CLIENTS,
     reveals=(
         "A few trial models, and the multipliers of the client's own inequalities and of the shared ones. Models "
-        "are functions of sums over clients; with two clients, each can compute the other's summand from its own."
+        "are functions of sums over clients; with two clients, each can compute the other's summand from its own. "
+        "The factor, at most one, is on the temperature of smooth rates: where it is small, derivatives of rates "
+        "depend on few rows of data, those near the cut."
     ),
 )
 
@@ -64,6 +68,7 @@ LEAVE_OUT = Schema(
     "sqp leave out",
     {
         "round": INTEGER,
+        "factor": NUMBER,
         "weights": WEIGHTS,
         "own_net": Field("f8", ("own",)),
         "shared_net": Field("f8", ("shared",)),

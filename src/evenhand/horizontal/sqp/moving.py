@@ -22,6 +22,7 @@ from evenhand.constraints.slices import Bounds
 from evenhand.constraints.widening import UNBOUNDED, WidthSearch
 from evenhand.horizontal.sqp.counting import CountedParts
 from evenhand.horizontal.sqp.search import Evaluation
+from evenhand.horizontal.sqp.sharpening import PATIENCE
 from evenhand.programs.optimality import SHARED, Residual
 from evenhand.protocol.asking import Body
 from evenhand.protocol.roles import SERVER
@@ -31,10 +32,14 @@ PASSES = 8
 
 MUCH = 1.03
 """Objective, in multiples of that without bounds on rates, above which other cuts are tried."""
+ALMOST = 1.01
+"""Objective of a solved problem, in multiples of that of a cut, up to which it is preferred."""
 LOOKS = 3
 """Measurements at left-out rows that bounds without a confidence are tightened by; then they stay."""
 WIDTHS = 5
 """Problems that the search for wider bounds solves; each takes two to four rounds."""
+MANY = 4
+"""Bounds on rates above which the model without them is compared: with many slices equal rates can cost much."""
 UNUSED = 0.5
 """Share of every active bound that must be unused for a search: it costs a dozen rounds."""
 FINEST = 1e-8
@@ -57,6 +62,15 @@ class Seen:
     """Best solution while bounds move.
 
     Solutions are ordered by the violation of the worst exact rate, then by the objective.
+
+    Attributes
+    ----------
+    factor
+        Factor on the temperature of rates in the problem that it solves.
+    drift
+        By how much its inequalities differ on left-out rows, by the last measurement before it or of it.
+    solved
+        Whether it solves a problem; a cut of another model does not.
     """
 
     excess: float
@@ -66,10 +80,9 @@ class Seen:
     errors: Array
     net: Array
     residual: Residual
-
-    @classmethod
-    def of(cls, at: Evaluation, excess: float, net: Array, residual: Residual) -> Seen:
-        return cls(excess, at.weights, at.rows, at.exact, at.errors, net, residual)
+    factor: float
+    drift: Array
+    solved: bool
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -105,6 +118,8 @@ class MovingBounds:
         The search for wider bounds, if there is or was one.
     free, least
         Weights of the model without bounds on rates, if that search has solved for it, and its objective.
+    factor
+        Factor on the temperature of rates in the present problem. Aims stay as they are where it is not one.
     """
 
     state_fields: ClassVar = {
@@ -124,6 +139,7 @@ class MovingBounds:
         "search": WidthSearch | None,
         "free": Array | None,
         "least": float,
+        "factor": float,
     }
 
     def __init__(
@@ -146,6 +162,7 @@ class MovingBounds:
         self.search: WidthSearch | None = None
         self.free: Array | None = None
         self.least = np.inf
+        self.factor = 1.0
         self._begin()
 
     def _begin(self) -> None:
@@ -223,14 +240,14 @@ class MovingBounds:
         """Evaluate a solution under the current bounds, and move the bounds if that helps."""
         if self._searches:
             return self._widen(solution, net, residual)
-        if self._aims and self.proving.update(solution.errors, self.caution):
+        if self._informs(solution) and self.proving.update(solution.errors, self.caution):
             self.shifted.take(self.proving.aim)
             # δ had been followed with ever smaller steps to the last aim.
             self.shifted.begin()
             # Solutions under other aims cannot be compared.
             self.earlier, self.seen, self.patience = self.seen or self.earlier, None, PASSES
         elif self._right(solution, net, residual):
-            if self._unmeasured:
+            if self._unmeasured and self._informs(solution):
                 return Verdict.UNKNOWN
             if self.measured and self.proving.asks:
                 # The proof holds for this model only.
@@ -239,23 +256,33 @@ class MovingBounds:
         if self.patience:
             self.follow(solution)
             return Verdict.MOVED
-        return Verdict.UNKNOWN if self._unmeasured else self._last(Verdict.LAST)
+        return Verdict.UNKNOWN if self._unmeasured and self._informs(solution) else self._last(Verdict.LAST)
 
     def _last(self, verdict: Verdict) -> Verdict:
         """Return the verdict, or begin to search for wider bounds."""
         seen = self.seen
-        if seen is None or self.search is not None or self.proving.asks:
+        if seen is None or self.search is not None or self.proving.asks or self.factor != 1.0:
             return verdict
-        if seen.excess == 0.0 and not self.shifted.loose(seen.exact, self._table(seen.net), UNUSED):
+        loose = self.shifted.loose(seen.exact, self._table(seen.net), UNUSED)
+        if seen.excess == 0.0 and not loose and not self._many:
             return verdict
-        self.begin_search(seen)
+        self.begin_search(seen, steps=None if loose else 1)
         return Verdict.MOVED
 
-    def begin_search(self, seen: Seen) -> None:
-        """Search for wider bounds; the first problem has no bounds on rates."""
+    @property
+    def _many(self) -> bool:
+        return int(self.shifted.exact.sum()) > MANY
+
+    def begin_search(self, seen: Seen, steps: int | None = None) -> None:
+        """Search for wider bounds; the first problem has no bounds on rates.
+
+        Parameters
+        ----------
+        steps
+            Problems to solve. None solves one where no model is feasible: other cuts of the free model offer more.
+        """
         gain = SMALLEST_GAIN * abs(seen.residual.objective)
-        # Where no model is feasible, widths have little to offer, and other cuts of the free model more.
-        steps = WIDTHS if seen.excess == 0.0 else 1
+        steps = steps or (WIDTHS if seen.excess == 0.0 else 1)
         self.search = WidthSearch(*seen.rank, self.shifted.width(seen.rows), gain, steps)
 
     def _widen(self, solution: Evaluation, net: Array, residual: Residual) -> Verdict:
@@ -280,22 +307,32 @@ class MovingBounds:
     @property
     def _aims(self) -> bool:
         """Whether bounds may still be tightened."""
-        return self.proving.asks or (self.proving.tightens and self.looks < LOOKS)
+        return self.factor == 1.0 and (self.proving.asks or (self.proving.tightens and self.looks < LOOKS))
+
+    def _informs(self, solution: Evaluation) -> bool:
+        """Return whether bounds may move by what this solution loses on left-out rows.
+
+        Where its exact rates miss their bounds, tighter ones only lead further away from a feasible model.
+        """
+        return self._aims and (self.proving.asks or self.shifted.excess(solution.exact) == 0.0)
 
     def holds(self, seen: Seen) -> bool:
         """Return whether a solution is within the bounds to train under, or within the requested ones on both rows."""
-        left_out = seen.exact + self.drift
+        left_out = seen.exact + seen.drift
         if self.proving.missed(left_out, seen.errors).any():
             return False
         return seen.excess == 0.0 or self.proving.suffices(seen.exact, left_out)
 
-    def _right(self, solution: Evaluation, net: Array, residual: Residual) -> bool:
+    def _right(self, solution: Evaluation, net: Array, residual: Residual, *, solved: bool = True) -> bool:
         if not self.shifted.exact.any():
             return True
         excess = self.shifted.excess(solution.exact)
-        if self.seen is None or (excess, residual.objective) < self.seen.rank:
-            self.seen = Seen.of(solution, excess, net, residual)
-            self.patience = PASSES
+        apart = 0 if self.seen is None else int(solved) - int(self.seen.solved)
+        room = ALMOST**apart
+        if self.seen is None or (excess, residual.objective / room) < self.seen.rank:
+            at = (solution.weights, solution.rows, solution.exact, solution.errors)
+            self.seen = Seen(excess, *at, net, residual, self.factor, self.drift, solved)
+            self.patience = PASSES if self.factor == 1.0 else PATIENCE
         return self.shifted.right(solution.exact, self._table(net))
 
     def follow(self, at: Evaluation) -> None:
@@ -303,9 +340,48 @@ class MovingBounds:
         self.patience -= 1
         self.shifted.follow(at.exact, at.rows)
 
+    @property
+    def sharpens(self) -> bool:
+        """Return whether sharper rates may lead to a better model: exact rates are missed, or bounds hardly used."""
+        seen = self.seen
+        if seen is None or self.proving.asks or not self.shifted.exact.any() or self.counted is None:
+            return False
+        smooth = self.counted.rates & ~self.shifted.exact
+        unused = self._many and self.shifted.loose(seen.exact, self._table(seen.net))
+        return not smooth.any() and (self.wasteful or unused)
+
+    def sharpen(self, factor: float) -> None:
+        """Begin a problem with other temperatures; `keep` then chooses its bounds."""
+        self.factor = factor
+        if self.search is not None:
+            self.search.open = False
+
+    def keep(self, start: Evaluation) -> None:
+        """Choose bounds under which a start keeps its exact rates."""
+        self.shifted.hold(start.exact, start.rows)
+        self.shifted.begin()
+        self.patience = PATIENCE
+
+    def tighten(self) -> bool:
+        """Tighten bounds by what the best model loses on left-out rows; return whether they were."""
+        seen = self.seen
+        assert seen is not None
+        if self.looks >= LOOKS or self.proving.suffices(seen.exact, seen.exact + seen.drift):
+            return False
+        if not self.proving.update(seen.errors, self.optimism):
+            return False
+        self.shifted.take(self.proving.aim)
+        self.earlier, self.seen = seen, None
+        return True
+
+    def rank_left_out(self, seen: Seen) -> tuple[float, float]:
+        """Return the rank of a solution by its rates on left-out rows, if those of training rows hold."""
+        missed = self.shifted.shortfall(seen.exact)
+        return 1.0 + missed if missed > 0.0 else self.proving.beyond(seen.exact + seen.drift), seen.residual.objective
+
     def offer(self, at: Evaluation, net: Array, residual: Residual) -> None:
         """Keep a model that was found in another way, if it is the best so far."""
-        self._right(at, net, residual)
+        self._right(at, net, residual, solved=False)
 
     @property
     def wasteful(self) -> bool:

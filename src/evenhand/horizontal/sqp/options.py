@@ -12,6 +12,8 @@ from evenhand.protocol.job import Count, Positive
 CurvatureRule = Literal["auto", "exact", "bfgs"]
 LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 """Fractions of a step that are evaluated in one round."""
+LEAST_FACTOR = 0.05
+"""Smallest factor on the temperature of rates that clients answer."""
 
 
 @dataclass(frozen=True)

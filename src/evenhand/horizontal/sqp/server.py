@@ -31,14 +31,21 @@ from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT
 from evenhand.horizontal.sqp.moving import MovingBounds, Seen, Verdict
 from evenhand.horizontal.sqp.options import LENGTHS, SQP
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
+from evenhand.horizontal.sqp.sharpening import SharpSearch
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
+from evenhand.programs.program import Program
+from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 
 MOST_DAMPING = 1e6
-Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out", "cut"]
+FAR = 10.0
+"""Objective, in multiples of the first one, beyond which a problem with moved bounds leads nowhere."""
+LONGEST = 30
+"""Most rounds of a problem with moved bounds; most take two to ten."""
+Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out", "cut", "sharpen", "last"]
 
 
 class SQPServer(ProgramServer):
@@ -69,6 +76,12 @@ class SQPServer(ProgramServer):
         "fallback_merit": float,
         "moving": MovingBounds,
         "cuts": CutSearch | None,
+        "sharp": SharpSearch | None,
+        "kept": Seen | None,
+        "measured": list[Seen],
+        "last": bool,
+        "first": float,
+        "moved_at": int,
         "evaluation": Evaluation | None,
         "found": QuadraticStep | None,
     }
@@ -101,9 +114,34 @@ class SQPServer(ProgramServer):
         self.stage: Stage = "first"
         self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
         self.cuts: CutSearch | None = None
+        self.sharp: SharpSearch | None = None
+        # The best model before the search with sharper rates; whether that after it is measured.
+        self.kept: Seen | None = None
+        self.measured: list[Seen] = []
+        self.last = False
+        # The first objective, and the round in which bounds last moved.
+        self.first, self.moved_at = 0.0, 0
+        self._tempered: tuple[float, Program | None, CountedRows | None] = (1.0, own.program, counting)
         # The best acceptable fraction of the current step, while a correction of it is evaluated.
         self.fallback: Array = self.trials[0].copy()
         self.fallback_merit = np.inf
+
+    @property
+    def _own_rows(self) -> tuple[Program | None, CountedRows | None]:
+        """The server's own program and counted rows, at the present temperature of rates."""
+        factor = self.moving.factor
+        if factor == 1.0 or not isinstance(self.program, SliceProgram):
+            return self.program, self.counting
+        if factor != self._tempered[0]:
+            program = self.program.tempered(factor)
+            self._tempered = factor, program, None if self.counting is None else self.counting.tempered(program, factor)
+        return self._tempered[1:]
+
+    @property
+    def _limit(self) -> int:
+        """The last round of the run, or of the search with sharper rates."""
+        limit = self.options.round_limit
+        return limit if self.sharp is None or not self.sharp.open else min(limit, self.sharp.until)
 
     def _remodel(self) -> None:
         """Rebuild the program for the current bounds."""
@@ -168,6 +206,7 @@ class SQPServer(ProgramServer):
     def _ask(self) -> Sends:
         body: dict[str, Any] = {
             "round": self.rounds + 1,
+            "factor": self.moving.factor,
             "trials": self.trials,
             "shared_net": self.net[self.places[SHARED]],
         }
@@ -188,8 +227,9 @@ class SQPServer(ProgramServer):
             rows[:, together] += body["shared"]
             jacobian[together] += body["shared_slopes"]
         curvature, metric = (symmetric(part, size) for part in upper)
-        if self.program is not None:
-            points = [self.program.at(trial) for trial in self.trials]
+        program, counting = self._own_rows
+        if program is not None:
+            points = [program.at(trial) for trial in self.trials]
             values += [point.value for point in points]
             gradient += points[0].gradient
             rows[:, self.places[SERVER]] = [point.constraints for point in points]
@@ -198,8 +238,8 @@ class SQPServer(ProgramServer):
                 net = self.net[self.places[SERVER]]
                 curvature += points[0].hessian(net)
                 metric += points[0].hessian(np.zeros_like(net))
-            self.effort += self.program.effort * (0.5 * count + 1.0)
-        at_server = None if self.counting is None else self.counting.at(self.trials[0])[0]
+            self.effort += program.effort * (0.5 * count + 1.0)
+        at_server = None if counting is None else counting.at(self.trials[0])[0]
         exact, errors = self.moving.count(bodies, at_server, rows[0], first=not self.outer)
         if not self.outer:
             self._remodel()
@@ -220,6 +260,14 @@ class SQPServer(ProgramServer):
             return self._cut(values, first)
         if self.stage in ("first", "confirm"):
             return self._move(first)
+        if self.stage == "sharpen":
+            self.moving.keep(first)
+            self._remodel()
+            self.best, self.damping, self.moved_at = np.inf, 0.0, self.rounds
+            return self._move(first)
+        if self.stage == "last":
+            self.evaluation, self.last = first, True
+            return self._leave_out(first)
         assert self.evaluation is not None
         assert self.found is not None
         merits = self.model.acceptable(self.evaluation, self.found, self.trials, values, rows)
@@ -229,7 +277,7 @@ class SQPServer(ProgramServer):
             return self._move(first)
         if self._badness(self.model.residual(first, self.net)) <= 0.5 * self.best:
             return self._move(first)
-        if self.rounds > self.options.round_limit:
+        if self.rounds > self._limit:
             # Clients answer no more than one question beyond the rounds of the terms.
             return self._finish(SolveStatus.LIMIT)
         place = int(np.argmin(merits))
@@ -243,7 +291,7 @@ class SQPServer(ProgramServer):
             self.trials = np.tile(self.fallback, (len(LENGTHS), 1))
             return self._ask()
         self.damping = max(10.0 * self.damping, 1e-3)
-        if self.damping > MOST_DAMPING or self.rounds >= self.options.round_limit:
+        if self.damping > MOST_DAMPING or self.rounds >= self._limit:
             return self._finish(SolveStatus.STALLED if self.damping > MOST_DAMPING else SolveStatus.LIMIT)
         return self._step()
 
@@ -274,7 +322,17 @@ class SQPServer(ProgramServer):
             to = self._with_bfgs(to)
         self.evaluation = to
         self.outer += 1
+        if self.outer == 1:
+            self.first = abs(to.value)
+        if self._astray(to):
+            return self._finish(SolveStatus.STALLED)
         return self._step()
+
+    def _astray(self, at: Evaluation) -> bool:
+        """Return whether a problem with moved bounds leads nowhere: its loss grows without end, or it takes long."""
+        if self.moving.seen is None and self.moving.earlier is None:
+            return False
+        return at.value > FAR * (self.first + 1.0) or self.rounds - self.moved_at > LONGEST
 
     def _with_bfgs(self, to: Evaluation) -> Evaluation:
         before = self.evaluation
@@ -307,7 +365,7 @@ class SQPServer(ProgramServer):
 
     def _search(self, evaluation: Evaluation) -> Sends:
         """Request an evaluation of fractions of the step."""
-        if self.rounds >= self.options.round_limit:
+        if self.rounds >= self._limit:
             return self._finish(SolveStatus.LIMIT)
         assert self.found is not None
         self.stage = "search"
@@ -322,14 +380,14 @@ class SQPServer(ProgramServer):
         if verdict is Verdict.UNKNOWN:
             return self._leave_out(evaluation)
         if verdict is not Verdict.MOVED:
-            return self._finish(SolveStatus.CONVERGED if verdict is Verdict.RIGHT else SolveStatus.LIMIT)
+            return self._finish(SolveStatus.CONVERGED if verdict is Verdict.RIGHT else SolveStatus.LIMIT, solved=True)
         self._moved(evaluation)
         return self._search(evaluation)
 
     def _moved(self, evaluation: Evaluation) -> None:
         """Restart the search under moved bounds."""
         self._remodel()
-        self.best, self.damping = np.inf, 0.0
+        self.best, self.damping, self.moved_at = np.inf, 0.0, self.rounds
         self._solve(evaluation)
 
     # -- leave-one-out, for constraints on new people
@@ -342,6 +400,7 @@ class SQPServer(ProgramServer):
         together = self.places[SHARED]
         body: dict[str, Any] = {
             "round": self.rounds + 1,
+            "factor": self.moving.factor,
             "weights": evaluation.weights,
             "shared_net": self.net[together],
             "free": free,
@@ -372,17 +431,18 @@ class SQPServer(ProgramServer):
         """Compare the model on its training rows with leave-one-out measurements, and continue."""
         assert self.evaluation is not None
         own = {name: body["own_sums"] for name, body in bodies.items()}
-        if self.counting is not None:
+        counting = self._own_rows[1]
+        if counting is not None:
             response, place = self._response(self.evaluation), self.places[SERVER]
             here = Response(response.free, response.held[place])
-            own[SERVER] = self.counting.left_out(self.evaluation.weights, self.net[place], here, np.zeros(0))[0]
+            own[SERVER] = counting.left_out(self.evaluation.weights, self.net[place], here, np.zeros(0))[0]
         shared = np.sum([body["shared_sums"] for body in bodies.values()], axis=0)
         self.moving.compare(self.evaluation.exact, own, shared)
-        return self._judge(self.evaluation)
+        return self._last_measured() if self.last else self._judge(self.evaluation)
 
     # -- other cuts, where bounds of smooth rates lead to no good model
 
-    def _begin_cuts(self) -> Sends:
+    def _begin_cuts(self, *, solved: bool) -> Sends:
         """Search for cuts of the model without bounds on rates; solve for it before, if that was not done."""
         moving, evaluation = self.moving, self.evaluation
         assert moving.seen is not None
@@ -390,6 +450,11 @@ class SQPServer(ProgramServer):
         if moving.search is None:
             moving.begin_search(moving.seen)
             self._moved(evaluation)
+            if not solved:
+                # The present model may be anywhere.
+                self.stage, self.trials = "confirm", np.tile(moving.seen.weights, (len(LENGTHS), 1))
+                self.net, self.penalty = np.zeros_like(self.net), self.options.penalty
+                return self._ask()
             return self._search(evaluation)
         self.cuts = CutSearch(moving.seen.weights if moving.free is None else moving.free)
         return self._ask_cut()
@@ -413,8 +478,7 @@ class SQPServer(ProgramServer):
         return self._finish(SolveStatus.LIMIT)
 
     def unmet(self) -> str | None:
-        best = None if self.cuts is None else self.cuts.best
-        if best is None or not np.array_equal(self.answer, best):
+        if self.moving.seen is None or self.moving.seen.solved:
             return None
         return "exact rates hold at another cut of the model without bounds; it is no optimum under them"
 
@@ -439,13 +503,75 @@ class SQPServer(ProgramServer):
         far = residual.stationarity / self.options.tolerances[0], residual.distance / self.feasibility
         return max(*far, residual.violation / self.most_beyond)
 
-    def _finish(self, status: SolveStatus) -> Sends:
+    # -- sharper rates
+
+    def _sharpen(self) -> Sends:
+        """Request an evaluation of the start of the next problem."""
+        assert self.sharp is not None
+        self.moving.sharpen(self.sharp.factor)
+        self.stage, self.net, self.last = "sharpen", np.zeros_like(self.net), False
+        self.penalty = self.options.penalty
+        self.trials = np.tile(self.sharp.start, (len(LENGTHS), 1))
+        return self._ask()
+
+    def _measure_last(self, seen: Seen) -> Sends:
+        """Request a measurement on left-out rows of the best model, which has solved a problem with sharper rates."""
+        self.moving.sharpen(seen.factor)
+        self.stage, self.net = "last", seen.net
+        self.trials = np.tile(seen.weights, (len(LENGTHS), 1))
+        return self._ask()
+
+    def _finish(self, status: SolveStatus, *, solved: bool = False) -> Sends:
+        """Search for a better model where there may be one, or end.
+
+        Parameters
+        ----------
+        solved
+            Whether the present model solves the present problem.
+        """
         # A run that stalls right after its aims moved has seen no solution under them.
         self.moving.seen = self.moving.seen or self.moving.earlier
         if self.cuts is None and self.classes is None and self.moving.wasteful:
-            return self._begin_cuts()
+            self.kept = self.moving.seen
+            return self._begin_cuts(solved=solved)
+        seen, room = self.moving.seen, self.rounds + 4 < self.options.round_limit
+        if self.sharp is None:
+            cut = None if self.cuts is None else self.cuts.best
+            self.kept = self.kept if seen is None or not seen.solved else seen
+            feasible = None if self.kept is None or self.kept.excess > 0.0 else self.kept.weights
+            if self.classes is None and room and self.moving.sharpens and (cut is not None or feasible is not None):
+                self.sharp = SharpSearch(cut, feasible, self.rounds)
+                return self._sharpen()
+        elif self.sharp.open:
+            better = seen is not None and seen is not self.kept and seen.solved
+            solution = self.evaluation.weights if solved and self.evaluation is not None else None
+            self.sharp.advance(solution, better=better)
+            if self.sharp.open and self.rounds < self._limit:
+                return self._sharpen()
+            self.sharp.end()
+            self.moving.seen = seen = self.moving.seen or self.moving.earlier
+            if seen is not None and seen is not self.kept and room and self.moving.proving.tightens and self.exact:
+                return self._measure_last(seen)
+        return self._end(status)
+
+    def _last_measured(self) -> Sends:
+        """End, or solve the last problem once more, under bounds that are tightened by what rows lose if left out."""
+        moving, again = self.moving, bool(self.measured)
+        assert moving.seen is not None
+        moving.seen = seen = replace(moving.seen, drift=moving.drift)
+        if self.kept is not None and not again and moving.looks > 1:
+            self.measured.append(self.kept)
+        self.measured.append(seen)
+        if not again and self.rounds + 10 < self.options.round_limit and moving.tighten():
+            self.sharp = SharpSearch.again(seen.weights, seen.factor, self.rounds)
+            return self._sharpen()
+        moving.seen = min(self.measured, key=moving.rank_left_out)
+        return self._end(SolveStatus.LIMIT)
+
+    def _end(self, status: SolveStatus) -> Sends:
         self.status, self.done, seen = status, True, self.moving.seen
         if seen is not None:
+            self.moving.drift = seen.drift
             if self.moving.holds(seen) and self.unmet() is None:
                 self.status = SolveStatus.CONVERGED
             elif self.status is SolveStatus.CONVERGED:

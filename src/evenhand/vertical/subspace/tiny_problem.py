@@ -125,7 +125,7 @@ class RateSchedule:
                 row,
                 lower=lower,
                 upper=upper,
-                measure=replace(row.measure, temperature=factor * row.measure.temperature),
+                measure=row.measure.tempered(factor),
             )
             for row, lower, upper in zip(self.wanted.constraints.rows, bounds.lower, bounds.upper, strict=True)
         )
