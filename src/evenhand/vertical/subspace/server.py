@@ -57,8 +57,6 @@ from evenhand.vertical.subspace.signs import REACHES
 from evenhand.vertical.subspace.stopping import (
     FEASIBLE,
     GAINS_LEFT,
-    LEAST_GAIN,
-    MOST_LEFT,
     MOST_LEFT_IN_REACH,
     MOST_LEFT_OF_RATES,
     PROMISE,
@@ -321,8 +319,8 @@ class SubspaceServer(Server):
             if self.problem.moves:
                 settled = GAINS_LEFT * self.next_gain <= self.job.tol
             else:
-                next_gain = max(self.next_gain, LEAST_GAIN * self.job.tol)
-                self.left = likely_left(next_gain, self.progress.last_gain(objective), self.distance(point).value)
+                last, bound = self.progress.last_gain(objective), self.distance(point).value
+                self.left = likely_left(self.next_gain, last, bound, self.job.tol)
                 settled = self.left <= self.job.tol
         self.progress.missed += settled and misses
         converged = settled and not misses
@@ -440,7 +438,7 @@ class SubspaceServer(Server):
         return covariance(block.columns.T, nu, point.loss_curvature(), self.regulariser)
 
     def _settled(self, point: Point) -> bool:
-        """Return whether the constraints hold and the bound is near tol; under rates, also a small last gain."""
+        """Return whether the constraints hold after a step; with rates or signs, also whether the bound is near."""
         objective, tol, left = self.objective(point), self.job.tol, self.distance(point).value
         slack, last = max(point.violation, point.complementarity(self.multipliers)), self.progress.last_gain(objective)
         if self.problem.moves:
@@ -448,8 +446,8 @@ class SubspaceServer(Server):
             near &= last <= 0.5 * tol
         else:
             # A round without any gain has reached the precision of the messages.
-            most = MOST_LEFT_IN_REACH if self._bounded else MOST_LEFT
-            near = np.isfinite(last) and (left is None or left <= most * tol or last <= 5e-4 * tol)
+            within = left is None or not self._bounded or left <= MOST_LEFT_IN_REACH * tol
+            near = np.isfinite(last) and (within or last <= 5e-4 * tol)
         return slack <= FEASIBLE and bool(near) and not self.problem.settling(self.round)
 
     def certify(self, point: Point, converged: bool) -> None:

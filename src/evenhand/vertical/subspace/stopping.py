@@ -3,7 +3,7 @@
 Each round gives two numbers. The bound on the distance (`vertical/server.py`) holds always, and is many times the
 distance. The gain of another round, which the server computes from the parties' directions without a message, is never
 above the distance, and may be far below it. Both together give an estimate that is seldom below the distance and a few
-times as large (`likely_left`). A run stops when the estimate is at most tol and the bound does not contradict.
+times as large (`likely_left`). A run stops when the estimate is at most tol.
 `benchmarks/stopping.py` measures where runs stop.
 """
 
@@ -22,9 +22,9 @@ PATIENCE: Final = 10
 """Rounds without progress after which a run stops: its constraints cannot hold, or its tolerance is out of reach."""
 MISSES: Final = 4
 """Number of rounds that meet every stopping criterion but the exact rates, before the run stops without them."""
-MOST_LEFT: Final = 20.0
-"""A run may stop when the bound is at most this many times tol. The bound is many times the distance, and a round in
-which parties find little may be followed by one in which they find much; the bound then tells that they will."""
+MOST_LEFT: Final = 50.0
+"""The gains of two rounds count when the bound is at most this many times tol. A round in which parties find little may
+be followed by one in which they find much; the bound then tells that they will."""
 MOST_LEFT_OF_RATES: Final = 8.0
 """The same where bounds move, so that the gain of another round is not comparable."""
 MOST_LEFT_IN_REACH: Final = 3.0
@@ -41,7 +41,7 @@ LEAST_GAIN: Final = 1e-3
 """Smallest gain of another round that counts, as a share of tol. Smaller ones are lost in rounding."""
 
 
-def likely_left(next_gain: float, last_gain: float, bound: float | None) -> float:
+def likely_left(next_gain: float, last_gain: float, bound: float | None, tol: float) -> float:
     """Estimate the relative distance from the optimum, so that it is seldom above the estimate.
 
     Parameters
@@ -51,9 +51,15 @@ def likely_left(next_gain: float, last_gain: float, bound: float | None) -> floa
         round.
     bound
         Upper bound on the distance; None if there is none.
+    tol
+        Tolerance of the run.
     """
-    found = GAINS_LEFT * (max(last_gain, 0.0) + next_gain)
-    return found if bound is None else min(found, bound, MEANS_LEFT * float(np.sqrt(bound * next_gain)))
+    next_gain = max(next_gain, LEAST_GAIN * tol)
+    gained = GAINS_LEFT * (max(last_gain, 0.0) + next_gain)
+    if bound is None:
+        return gained
+    mean = MEANS_LEFT * float(np.sqrt(bound * next_gain))
+    return min(bound, mean, gained) if bound <= MOST_LEFT * tol else mean
 
 
 class RoundProgress:
