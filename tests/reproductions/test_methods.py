@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from evenhand_reproductions.methods import METHODS, register_methods
 from evenhand_reproductions.methods.afl import simplex
 from evenhand_reproductions.methods.fairbatch import FairBatch, FairBatchServer
 from evenhand_reproductions.methods.fairgrad import FairGrad, FairGradServer
-from evenhand_reproductions.methods.fcfl import WorstGap, mixed
+from evenhand_reproductions.methods.fcfl import DirectionServer, WorstGap, common_descent, mixed
 from evenhand_reproductions.methods.fedfb import FedFB, FedFBServer
 from evenhand_reproductions.methods.fedminmax import FedMinMax, MinMaxServer
 from evenhand_reproductions.methods.server_steps import local_steps
@@ -243,8 +244,21 @@ def softened(values: Array, slopes: Array, delta: float) -> tuple[Array, float]:
     return found, max(0.2 * delta, 0.05) if short else delta
 
 
+def towards_pareto(rows: Array, mean: Array) -> Array:
+    """The vertex with the steepest mean among mixes of rows that descend along all: by trying all active sets."""
+    products, n, best = rows @ rows.T, len(rows), (-np.inf, np.zeros(rows.shape[1]))
+    limits = np.vstack([np.eye(n), products])
+    for active in combinations(range(2 * n), n - 1):
+        system = np.vstack([np.ones(n), limits[list(active)]])
+        if np.linalg.matrix_rank(system) == n:
+            alpha = np.linalg.solve(system, np.eye(n)[0])
+            if (limits @ alpha >= -1e-12).all():
+                best = max(best, (float(alpha @ rows @ mean), alpha @ rows), key=lambda one: one[0])
+    return best[1]
+
+
 def largest_loss(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
-    """FCFL's first stage under |difference of the groups' mean losses| ≤ 0.01 at every client."""
+    """FCFL under |difference of the groups' mean losses| ≤ 0.01 at every client."""
     told = [loss_and_slope(w, rows) for rows in PARTS]
     gaps, slopes = [], []
     for rows in PARTS:
@@ -252,6 +266,12 @@ def largest_loss(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
         gaps.append(abs(a - b) - 0.01)
         slopes.append(np.sign(a - b) * (of_a - of_b))
     delta = state.get("delta", [0.5, 0.5])
+    state["round"] = state.get("round", 0) + 1
+    if state["round"] == ROUNDS:
+        # The last round is the second stage.
+        by_gap = softened(np.array(gaps), np.array(slopes), delta[1])[0] * (max(gaps) >= 0.0)
+        by_loss = np.array([one for _, one in told])
+        return np.asarray(w - STEP * towards_pareto(np.vstack([by_loss, by_gap]), by_loss.mean(axis=0)))
     by_loss, first = softened(np.array([one for one, _ in told]), np.array([one for _, one in told]), delta[0])
     by_gap, second = softened(np.array(gaps), np.array(slopes), delta[1])
     state["delta"] = [first, second]
@@ -265,7 +285,7 @@ def largest_loss(w: Array, ends: list[Array], state: dict[str, Any]) -> Array:
 
 
 REFERENCES |= {
-    "fcfl": (largest_loss, {"direction_step": STEP, "factor": 0.3, "shrink": 0.2, "least": 0.05}),
+    "fcfl": (largest_loss, {"direction_step": STEP, "factor": 0.3, "shrink": 0.2, "least": 0.05, "first_stage": 0.6}),
     "fedfb": (of_slices(BY_GROUP, by_gap), {"shift": 0.05}),
     "fairgrad": (by_errors, {"group_step": 0.5, "slack": 0.02}),
     "fedprox": (fedprox, {"proximity": 0.7}),
@@ -356,6 +376,35 @@ def test_fcfl_mixes_two_directions() -> None:
     share = mixed(loss, against, met=False)
     assert share == pytest.approx(4.0 / 6.0)
     assert ((1 - share) * loss + share * against) @ loss == pytest.approx(0.0)
+
+
+def test_fcfls_second_stage_raises_no_loss_and_stays_where_losses_are_opposed() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        losses, gap = rng.standard_normal((3, 6)), rng.standard_normal(6)
+        found = common_descent(losses, gap)
+        assert (losses @ found >= -1e-9).all()
+        assert gap @ found >= -1e-9
+        mean = losses.mean(axis=0)
+        np.testing.assert_allclose(found, towards_pareto(np.vstack([losses, gap]), mean), atol=1e-9)
+    opposed = common_descent(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.zeros(2))
+    np.testing.assert_allclose(opposed, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("beyond", [0.2, -0.2])
+def test_fcfls_second_stage_minds_the_gap_while_it_is_beyond_its_bound(beyond: float) -> None:
+    server = DirectionServer.__new__(DirectionServer)
+    server.weights, server.smoothing = np.zeros(2, dtype=np.float32), np.array([1.0, 0.1])
+    # The clients' losses fall along (1, 0) and the gaps rise with it.
+    of_gaps = np.array([[-1.0, 1.0], [-1.0, -0.5]])
+    told = [{"of_loss": np.array([1.0, 0.0]), "of_gap": one} for one in of_gaps]
+    gaps = np.array([beyond, beyond - 0.1])
+    shares = np.exp([0.0, -1.0]) / np.exp([0.0, -1.0]).sum()
+    loss, gap = np.array([1.0, 0.0]), shares @ of_gaps * (beyond > 0.0)
+    expected = towards_pareto(np.vstack([loss, loss, gap]), loss)
+    np.testing.assert_allclose(server._second(told, gaps), expected, atol=1e-9)
+    assert expected @ gap > -1e-9
+    assert (expected[0] == 1.0) == (beyond < 0.0)
 
 
 def test_fcfls_gap_is_the_worst_side_and_clients_without_a_slice_have_none() -> None:

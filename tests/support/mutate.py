@@ -21,9 +21,13 @@ import evenhand.estimators.horizontal
 import evenhand.horizontal.averaging.batched  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "reproductions" / "evenhand_reproductions"
+PACKAGES = ROOT / "reproductions" / "evenhand_reproductions", ROOT / "src" / "evenhand"
 TESTS = ROOT / "tests" / "reproductions"
-OWN_TESTS = {"adversarial-fairvfl": "test_adversarial_fairvfl.py"}
+OWN_TESTS = {
+    "adversarial-fairvfl": "test_adversarial_fairvfl.py",
+    "logofair": "test_logofair.py",
+    "cuts": "test_cuts_of_groups.py",
+}
 """Where the tests of a method are not those of the others."""
 Mutation = tuple[str, str, str]
 
@@ -113,6 +117,13 @@ MUTATIONS: dict[str, list[Mutation]] = {
         ("fcfl", "- of_loss\n", "\n"),
         ("fcfl", "* given.factor <= smoothing", "* given.factor > smoothing"),
         ("fcfl", "np.maximum(found.counts, 1.0)", "found.counts.sum()"),
+        ("fcfl", "A_ub=-products,", "A_ub=0.0 * products,"),
+        ("fcfl", "-products[:, :clients].mean(axis=1)", "-products[:, 0]"),
+        ("fcfl", "rows = np.vstack([of_losses, of_gap])", "rows = of_losses"),
+        ("fcfl", "if gaps.max() >= 0.0:", "if gaps.max() < 0.0:"),
+        ("fcfl", "(gaps - gaps.max()) / self.smoothing[1]", "gaps - gaps.max()"),
+        ("fcfl", "self.round - 1 < self.options.first_stage", "self.round + 1 < self.options.first_stage"),
+        ("fcfl", "self.options.first_stage * self.job.max_rounds", "self.job.max_rounds"),
     ],
     "adversarial-fairvfl": [
         ("adversarial_fairvfl", "of_task - self.options.adversary * adversary", "of_task"),
@@ -126,6 +137,39 @@ MUTATIONS: dict[str, list[Mutation]] = {
         ("adversarial_fairvfl", "return up + down,", "return up,"),
         ("perceptron", "slope = slope * (values[place] > 0.0)", "pass"),
         ("perceptron", "SQUARE_DECAY = 0.999", "SQUARE_DECAY = 0.99"),
+    ],
+    "logofair": [
+        ("logofair", "self.pair * np.exp(-self", "self.pair * np.exp(self"),
+        ("logofair", "self.options.global_gap / self.clients", "self.options.global_gap"),
+        ("logofair", "scores if label == 1 else 1.0 - scores", "scores"),
+        ("logofair", "self._weight * self._share * selected", "self._weight * selected"),
+        ("logofair", "exact=True)", "exact=False)"),
+        ("logofair", "(codes == group) * 1.0 - (codes == 0) * 1.0", "(codes == group) * 1.0"),
+        ("logofair", "found[inside] -= multipliers @ row_gaps", "found[inside] += multipliers @ row_gaps"),
+        ("logofair", "5 * options.local_steps", "options.local_steps"),
+        ("logofair", "self.options.local_gap + np", "np"),
+        ("logofair", "if len(np.unique(labels)) < 2:", "if False:"),
+    ],
+    "cuts": [
+        ("evenhand/constraints/group_cuts", "largest - 1e-12", "largest + 1e-12"),
+        ("evenhand/constraints/group_cuts", "np.mean([everybody[label] /", "np.max([everybody[label] /"),
+        (
+            "evenhand/constraints/group_cuts",
+            "more = int(np.searchsorted(rate, rate[place]",
+            "more = int(np.searchsorted(rate, 0.0",
+        ),
+        ("evenhand/constraints/group_cuts", "-1: one.selected - one.hits", "-1: one.selected"),
+        ("evenhand/constraints/group_cuts", '"equalized-odds": (1, -1)', '"equalized-odds": (1,)'),
+        ("evenhand/constraints/thresholds", "for one in (positives, negatives))", "for one in (negatives, positives))"),
+        ("evenhand/horizontal/cutting", "np.searchsorted(edges, self.scores)", "np.searchsorted(edges, -self.scores)"),
+        ("evenhand/horizontal/cutting", "within=LARGEST if self.looks > 1 else None", "within=None"),
+        ("evenhand/constraints/group_cuts", "inner if inner[0] > inner[1] else", "None or"),
+        ("evenhand/constraints/group_cuts", "(levels <= most + 1e-12)", "(levels <= 1.0)"),
+        (
+            "evenhand/horizontal/cutting",
+            "equal_rates(self._rule, self._closed, found[1:], within=LARGEST if self.looks > 1 else None)",
+            "places * (len(found) - 1)",
+        ),
     ],
     "fairgrad": [
         ("fairgrad", "of_label @ risks[places] - risks[places]", "risks[places] - of_label @ risks[places]"),
@@ -143,7 +187,8 @@ def fails(folder: Path, tests: Path, mutation: Mutation | None) -> bool:
     if mutation is None:
         return _run(folder, tests) != 0
     module, old, new = mutation
-    path = folder / "evenhand_reproductions" / "methods" / f"{module}.py"
+    inside = module if "/" in module else f"evenhand_reproductions/methods/{module}"
+    path = folder / f"{inside}.py"
     text = path.read_text(encoding="utf-8")
     if text.count(old) < 1:
         raise SystemExit(f"{module}.py has no {old!r}: the table of mutations is out of date")
@@ -159,6 +204,9 @@ def _run(folder: Path, tests: Path) -> int:
     """Run the tests in a fork, so that torch is loaded once."""
     if (child := os.fork()) == 0:
         sys.path.insert(0, str(folder))
+        for name in [one for one in sys.modules if one.partition(".")[0] in ("evenhand", "evenhand_reproductions")]:
+            # Loaded anew from the copies.
+            del sys.modules[name]
         sys.dont_write_bytecode = True
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), 1)
@@ -171,7 +219,8 @@ def _run(folder: Path, tests: Path) -> int:
 def main(names: list[str]) -> int:
     survived, passed = 0, set[Path]()
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(PACKAGE, Path(folder) / "evenhand_reproductions", ignore=shutil.ignore_patterns("__pycache__"))
+        for package in PACKAGES:
+            shutil.copytree(package, Path(folder) / package.name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in names or MUTATIONS:
             tests = TESTS / OWN_TESTS.get(name, "test_methods.py")
             if tests not in passed and fails(Path(folder), tests, None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -13,17 +13,19 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from evenhand import HorizontalClassifier
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data import load
 from evenhand.data.public.loaders import Dataset
-from evenhand.errors import EvenhandError, EvenhandWarning, InputError
+from evenhand.errors import ConstraintError, EvenhandError, EvenhandWarning, InputError
 from evenhand.metrics import Threshold, summary
 from evenhand.solvers import HORIZONTAL
 from evenhand_reproductions.benchmark.places import PLACE, REGIONS, places
 from evenhand_reproductions.benchmark.splits import client_numbers
-from evenhand_reproductions.methods import register_methods
+from evenhand_reproductions.methods import logofair, register_methods
 from evenhand_reproductions.settings import Record
 
 TABLES: Final = ("adult", "compas", "communities-crime", "german", "credit-default", "give-me-some-credit")
@@ -39,6 +41,13 @@ That is post-processing across clients (Hardt, Price and Srebro, 2016): the serv
 of the clients' scores (`threshold_by`). Decisions use the sensitive attribute, also for new people.
 """
 POST_PROCESSED: Final = ("fedavg", "sqp")
+LOGOFAIR: Final = "fedavg-logofair"
+"""FedAvg without the constraint, and then LoGoFair on the training rows; its decisions need client and group.
+
+It bounds demographic parity or equalized odds, over all rows and over each client's, by the same ε. Held-out rows have
+no client. Each is given that of a training row of the same label and group, drawn at random: splits depend on nothing
+else. A split by place gives them their own.
+"""
 KEY: Final = ("method", "set", "rows", "split", "constraint", "clients", "rounds", "seed")
 """What makes two records the same cell."""
 
@@ -76,7 +85,7 @@ class Grid:
     def __post_init__(self) -> None:
         register_methods()
         known = [name for name, one in HORIZONTAL.items() if "linear" in one.models]
-        known += [name + CUTS for name in POST_PROCESSED]
+        known += [*(name + CUTS for name in POST_PROCESSED), LOGOFAIR]
         for name in self.methods:
             if name not in known:
                 raise InputError(f"there is no method {name!r}; there is {', '.join(known)}")
@@ -124,7 +133,7 @@ class Grid:
             own = np.array([f"client {number:02d}" for number in drawn])
         name = str(cell["method"])
         by_group = name.endswith(CUTS)
-        solver = HORIZONTAL[name.removesuffix(CUTS)]
+        solver = HORIZONTAL["fedavg" if name == LOGOFAIR else name.removesuffix(CUTS)]
         model = HorizontalClassifier(
             solver=solver.name,
             constraint=self.rule if solver.takes_constraints or by_group else None,
@@ -144,21 +153,70 @@ class Grid:
                     clients=own,
                 )
                 cpu = time.process_time() - start
-                found = summary(
-                    labels.iloc[test],
-                    model.decision_function(table.frame.iloc[test]),
-                    sensitive_features=groups.iloc[test],
-                    cut=_cut(model, groups.iloc[test]),
-                )
+                scores, cut, sent = model.decision_function(table.frame.iloc[test]), 0.0, int(model.bytes_sent_)
+                if name == LOGOFAIR:
+                    if cell["split"] == PLACE:
+                        there = places(cell["set"], table, self.source).iloc[test].to_numpy()
+                    else:
+                        there = _drawn_clients(own, labels, groups, train, test, seed)
+                    of_train = model.decision_function(table.frame.iloc[train])
+                    rows = Rows(of_train, labels.iloc[train], groups.iloc[train], own)
+                    decisions, more = self._logofair(rows)
+                    cpu = time.process_time() - start
+                    scores, sent = decisions(scores, groups.iloc[test], there), sent + more
+                elif by_group:
+                    cut = _cut(model, groups.iloc[test])
+                found = summary(labels.iloc[test], scores, sensitive_features=groups.iloc[test], cut=cut)
         except EvenhandError as error:
             return {"outcome": f"{type(error).__name__}: {error}", "cpu": time.process_time() - start}
         return {
             "outcome": "ended",
             **{metric: found[metric] for metric in METRICS},
             "training rounds": int(model.n_iter_),
-            "bytes": int(model.bytes_sent_),
+            "bytes": sent,
             "cpu": cpu,
         }
+
+    def _logofair(self, rows: Rows) -> tuple[Callable[[Array, pd.Series, Array], Array], int]:
+        """Fit LoGoFair; return what turns scores into margins, and the bytes that its numbers have."""
+        if self.constraint not in ("equalized-odds", "demographic-parity"):
+            raise ConstraintError(f"{LOGOFAIR} bounds equalized odds or demographic parity, not {self.constraint}")
+        options = logofair.LoGoFair(
+            odds=self.constraint == "equalized-odds", global_gap=self.epsilon, local_gap=self.epsilon
+        )
+        known = pd.Index(sorted(rows.groups.unique()))
+        signs = np.where(rows.labels == 1, 1.0, -1.0)
+        fitted = logofair.fit(options, expit(rows.scores), signs, known.get_indexer(rows.groups), rows.clients)
+        clients, gaps = len(fitted.own), len(fitted.multipliers)
+        sent = 8 * clients * (2 * gaps * options.rounds + 2 * fitted.everywhere.size)
+
+        def margins(scores: Array, groups: pd.Series, clients: Array) -> Array:
+            return fitted.margins(expit(scores), known.get_indexer(groups), clients)
+
+        return margins, sent
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows for post-processing."""
+
+    scores: Array
+    labels: pd.Series
+    groups: pd.Series
+    clients: Any
+
+
+def _drawn_clients(own: Any, labels: pd.Series, groups: pd.Series, train: Integers, test: Integers, seed: int) -> Any:
+    """Return a client for each held-out row: that of a random training row of the same label and group."""
+    rng = np.random.default_rng([seed, 1])
+    strata = (labels.astype(str) + " " + groups.astype(str)).to_numpy()
+    found = rng.choice(own, size=len(test))
+    for stratum in np.unique(strata[test]):
+        there = own[strata[train] == stratum]
+        inside = strata[test] == stratum
+        if len(there):
+            found[inside] = rng.choice(there, size=int(inside.sum()))
+    return found
 
 
 def key(record: Record) -> tuple[Any, ...]:

@@ -84,7 +84,8 @@ def page(records: Sequence[Record]) -> str:
         "The gap is the larger of the gaps in false-positive and false-negative rates. ± is the standard error over "
         "seeds. Methods that take no constraint train without. Options are the defaults of each method; neither ours "
         "nor others were tuned on these tables. Methods with -cuts choose a cut for each group after training, and "
-        "need the group of new people too; others do not." + left_out,
+        "need the group of new people too; -logofair needs their group and their client; others need neither."
+        + left_out,
         "## Ranks",
         "The mean rank over groups of cells by accuracy and by gap, 1 is best; the order is by their mean. Gaps within "
         "ε are of held-out rows; ε bounds the training rows of all clients. Bytes and CPU are means over all cells.",

@@ -1,17 +1,27 @@
-"""First stage of FCFL: minimise the largest of the clients' losses under a bound on each client's gap.
+"""FCFL: minimise the largest of the clients' losses under a bound on each client's gap, then improve all of them.
 
 Cui, Pan, Liang, Zhang, Wang, "Addressing Algorithmic Disparity and Performance Inconsistency in Federated Learning",
 NeurIPS 2021. In a round client k sends the gradients of its mean loss l_k and of its gap g_k, over all of its rows. The
-server smooths both maxima, l_max and g_max, by softmax weights that sharpen as δ_l and δ_g shrink:
+first stage is a constrained min-max problem. The server smooths both maxima, l_max and g_max, by softmax weights that
+sharpen as δ_l and δ_g shrink:
 
     d_l = Σ_k softmax(l / δ_l)_k ∇l_k,      d_g = Σ_k softmax(g / δ_g)_k ∇g_k,      w ← w − η (a d_l + b d_g)
 
 with a, b ≥ 0, a + b = 1. If g_max is within its bound, a and b lower l_max most. If not, they lower g_max most among
 those that do not raise l_max. δ is multiplied by `shrink` where ‖d‖ · `factor` ≤ δ, down to `least`.
 
-The second stage, which looks for a Pareto point among the clients, is not here. The rule for a and b and the values of
-δ are those of the authors' public code. The gap is the worst inequality of the job's constraints over a client's own
-rows. A client without rows in a slice has no gap.
+The second stage looks for a Pareto point from there. Its direction mixes all clients' gradients and d_g, which counts
+as zero while g_max is below its bound:
+
+    d = Σ_k α_k ∇l_k + α_g d_g,      α ≥ 0,  Σ α = 1,      w ← w − η d
+
+α maximises d · mean_k ∇l_k, so that the mean loss falls fastest, among those with d · ∇l_k ≥ 0 and d · d_g ≥ 0. To
+first order no client's loss rises, nor the largest gap if it is beyond its bound. If there is none, the model is a
+Pareto point and stays.
+
+The rules for a, b and α, and the values of δ, are those of the authors' public code, which has 800 rounds of the first
+stage and 220 to 1500 of the second; here `first_stage` is a share of the rounds. The gap is the worst inequality of the
+job's constraints over a client's own rows. A client without rows in a slice has no gap.
 """
 
 from __future__ import annotations
@@ -21,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.optimize import linprog
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
@@ -31,7 +42,7 @@ from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServe
 from evenhand.horizontal.problem import Single
 from evenhand.protocol.asking import Body
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER
-from evenhand.protocol.job import Positive
+from evenhand.protocol.job import Positive, Share
 from evenhand.protocol.messages import Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
@@ -65,7 +76,7 @@ def _with_gradients(vocabulary: Vocabulary) -> Vocabulary:
 
 @dataclass(frozen=True)
 class FCFL(LossOptions):
-    """Options of FCFL's first stage. It takes one step a round over all rows; options of local training do nothing.
+    """Options of FCFL. It takes one step a round over all rows; options of local training do nothing.
 
     Parameters
     ----------
@@ -78,6 +89,8 @@ class FCFL(LossOptions):
         What they do not go below.
     factor, shrink
         δ is multiplied by `shrink` where the norm of its direction times `factor` is at most δ.
+    first_stage
+        Share of the rounds that the first stage takes; the second stage has the others.
     """
 
     direction_step: Positive | Literal["auto"] = "auto"
@@ -85,6 +98,7 @@ class FCFL(LossOptions):
     least: Positive = 1e-4
     factor: Positive = 0.1
     shrink: Positive = 0.01
+    first_stage: Share = 0.5
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "direction_step": 4.0 / (terms.shape[0] + 1)}
@@ -125,15 +139,29 @@ class DirectionServer(AveragingServer):
         told = list(self.answers.of(GRADIENTS.kind).values())
         self.effort += float(2 * len(told) * self.weights.size)
         gaps = np.array([float(body["gap"]) if int(body["defined"]) else -np.inf for body in told])
-        of_loss = self._smoothed(np.array([float(body["loss"]) for body in told]), told, "of_loss", 0)
-        direction = of_loss
-        if np.isfinite(gaps).any():
-            of_gap = self._smoothed(gaps, told, "of_gap", 1)
-            share = mixed(of_loss, of_gap, met=bool(gaps.max() <= 0.0))
-            direction = (1.0 - share) * of_loss + share * of_gap
+        first = self.round - 1 < self.options.first_stage * self.job.max_rounds
+        direction = self._first(told, gaps) if first else self._second(told, gaps)
         step = self.options.direction_step
         assert not isinstance(step, str)
         self.weights = (self.weights.astype(np.float64) - step * direction).astype(np.float32)
+
+    def _first(self, told: list[Body], gaps: Array) -> Array:
+        """Return the direction of the constrained min-max problem."""
+        of_loss = self._smoothed(np.array([float(body["loss"]) for body in told]), told, "of_loss", 0)
+        if not np.isfinite(gaps).any():
+            return of_loss
+        of_gap = self._smoothed(gaps, told, "of_gap", 1)
+        share = mixed(of_loss, of_gap, met=bool(gaps.max() <= 0.0))
+        return np.asarray((1.0 - share) * of_loss + share * of_gap)
+
+    def _second(self, told: list[Body], gaps: Array) -> Array:
+        """Return the direction towards a Pareto point."""
+        of_losses = np.stack([body["of_loss"].astype(np.float64) for body in told])
+        of_gap = np.zeros(self.weights.size)
+        if gaps.max() >= 0.0:
+            shares = np.exp((gaps - gaps.max()) / self.smoothing[1])
+            of_gap = shares / shares.sum() @ np.stack([body["of_gap"].astype(np.float64) for body in told])
+        return common_descent(of_losses, of_gap)
 
     def _smoothed(self, values: Array, told: list[Body], name: str, place: int) -> Array:
         """Return d_l or d_g, and shrink its δ if it is short."""
@@ -155,6 +183,22 @@ def mixed(of_loss: Array, of_gap: Array, *, met: bool) -> float:
     # The loss does not rise: (1 − b) d_l·d_l + b d_g·d_l ≥ 0.
     most = loss / (loss - both) if both < 0.0 else 1.0
     return most if gap >= both else 0.0
+
+
+def common_descent(of_losses: Array, of_gap: Array) -> Array:
+    """Return the direction that lowers the mean loss most and raises no client's loss, nor the gap; zero if none."""
+    rows = np.vstack([of_losses, of_gap])
+    products = rows @ rows.T
+    clients = len(of_losses)
+    found = linprog(
+        -products[:, :clients].mean(axis=1),
+        A_ub=-products,
+        b_ub=np.zeros(len(rows)),
+        A_eq=np.ones((1, len(rows))),
+        b_eq=[1.0],
+        method="highs",
+    )
+    return np.zeros(rows.shape[1]) if found.x is None else np.asarray(found.x @ rows)
 
 
 class GradientClient(AveragingClient):

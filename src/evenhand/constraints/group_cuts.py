@@ -83,25 +83,48 @@ def check_attribute(by: str, attributes: Sequence[str]) -> None:
         )
 
 
-def equal_rates(rule: Threshold, constraint: Constraint, groups: Sequence[Ranked]) -> list[int]:
+def equal_rates(
+    rule: Threshold, constraint: Constraint, groups: Sequence[Ranked], *, within: float | None = None
+) -> list[int]:
     """Return the place of each group's cut: the level is the best by the rule among those where rates are equal.
 
     Parameters
     ----------
     groups
         The cuts of each group, from the one that selects nobody down.
+    within
+        If given, the cuts between the first and the last are only those near a level, unless they reach to scores of
+        this size. Levels for which a group lacks its own cut are then left out.
     """
     rates = [_rate(one, constraint) for one in groups]
     levels = np.unique(np.concatenate(rates))
+    if within is not None:
+        least = max(rate[0 if one.cuts[1] >= within else 1] for one, rate in zip(groups, rates, strict=True))
+        most = min(rate[-1 if one.cuts[-2] <= -within else -2] for one, rate in zip(groups, rates, strict=True))
+        levels = levels[(levels >= least - 1e-12) & (levels <= most + 1e-12)]
     places = np.array([_at_levels(rate, levels) for rate in rates])
-    # The last place selects everybody.
-    places = np.column_stack([places, [len(rate) - 1 for rate in rates]])
+    # The first place selects nobody, and the last everybody.
+    places = np.column_stack([[0] * len(rates), places, [len(rate) - 1 for rate in rates]])
     hits, selected, cuts = (
         np.mean([getattr(one, name)[place] for one, place in zip(groups, places, strict=True)], axis=0)
         for name in ("hits", "selected", "cuts")
     )
     size = len(groups)
     return [int(one) for one in places[:, rule.place(Ranked(cuts, hits * size, selected * size))]]
+
+
+def around(one: Ranked, place: int, constraint: Constraint) -> tuple[float, float]:
+    """Return the next cuts below and above one at which the bounded rate is larger, and smaller.
+
+    The cuts that select everybody and nobody are beyond all scores: bins between them and another cut would be too wide
+    to tell rows apart. So the outermost cuts before them take their place.
+    """
+    rate, last = _rate(one, constraint), len(one.cuts) - 1
+    more = int(np.searchsorted(rate, rate[place] + 1e-12, side="right"))
+    fewer = int(np.searchsorted(rate, rate[place] - 1e-12)) - 1
+    inner = min(more, last - 1), max(fewer, 1)
+    more, fewer = inner if inner[0] > inner[1] else (min(more, last), max(fewer, 0))
+    return float(one.cuts[more]), float(one.cuts[fewer])
 
 
 def _at_levels(rate: Array, levels: Array) -> Integers:

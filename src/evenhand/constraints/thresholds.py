@@ -157,12 +157,6 @@ class Ranked(NamedTuple):
         """Return the next cuts below and above one."""
         return float(self.cuts[min(place + 1, len(self.cuts) - 1)]), float(self.cuts[max(place - 1, 0)])
 
-    def around_flat(self, place: int) -> tuple[float, float]:
-        """Return the next cuts below and above one that select more, and fewer, rows and positives."""
-        more = max(int(np.searchsorted(one, one[place], side="right")) for one in (self.hits, self.selected))
-        fewer = min(int(np.searchsorted(one, one[place])) - 1 for one in (self.hits, self.selected))
-        return float(self.cuts[min(more, len(self.cuts) - 1)]), float(self.cuts[max(fewer, 0)])
-
 
 def as_band(values: Array) -> Band:
     """Return bounds of a share from a message; refuse those that no share is between."""

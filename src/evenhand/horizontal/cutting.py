@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.constraints.group_cuts import equal_rates
+from evenhand.constraints.group_cuts import around, equal_rates
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.thresholds import ANY_SHARE, BEYOND, Band, Ranked, Threshold, as_band
 from evenhand.errors import ProtocolError
@@ -154,12 +154,14 @@ class CountingServer(HorizontalServer):
         found = [Ranked.of_bins(edges, *each) for edges, each in zip(self.edges, counts, strict=True)]
         places = [self._rule.place(found[0])]
         if self._closed is not None:
-            places += equal_rates(self._rule, self._closed, found[1:])
+            places += equal_rates(self._rule, self._closed, found[1:], within=LARGEST if self.looks > 1 else None)
         self.cut, *of_groups = (float(one.cuts[place]) for one, place in zip(found, places, strict=True))
         if self.looks < LOOKS:
-            around = [one.around_flat(place) for one, place in zip(found, places, strict=True)]
-            around[0] = found[0].around(places[0])
-            self.edges = np.array([np.linspace(low, high, EDGES) for low, high in around])
+            ends = [found[0].around(places[0])]
+            for one, place in zip(found[1:], places[1:], strict=True):
+                assert self._closed is not None
+                ends.append(around(one, place, self._closed))
+            self.edges = np.array([np.linspace(low, high, EDGES) for low, high in ends])
             return self._ask()
         self.of_groups = tuple(of_groups)
         share = found[0].selected[places[0]] / found[0].selected[-1]
