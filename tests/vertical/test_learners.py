@@ -26,14 +26,15 @@ from evenhand.errors import DataError, InputError, LearnerWarning, RunError
 from evenhand.models.learned import LearnedModel, learned_from_state, learned_state
 from evenhand.models.learning.base import Fitted, PartyLearner, SavedLearner
 from evenhand.models.learning.choose import as_learner
-from evenhand.models.learning.covering import length
+from evenhand.models.learning.covering import explained_spread, length
 from evenhand.models.learning.linear import LinearFit, LinearLearner
 from evenhand.models.learning.reading import read
 from evenhand.models.learning.regressor import RegressorLearner, Resampled
 from evenhand.models.learning.tree import TreeLearner
+from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.learners.messages import OUTPUTS
+from evenhand.vertical.learners.messages import OUTPUTS, RESPONSE
 from evenhand_reproductions.in_memory import train_vertical
 
 PEOPLE = small(seed=1, rows=400)
@@ -98,14 +99,15 @@ def test_the_order_of_parties_changes_nothing(protection: str) -> None:
 
 @dataclass(frozen=True)
 class Both(PartyLearner):
-    """Two linear models on a column each; the output is the sum of theirs, each of unit spread."""
+    """Two linear models on a column each; the output is their sum, each with the spread that it has in a sum."""
 
     def fit(self, columns: Any, response: Any, weight: Any, *, warm: Any, seed: int, features: int) -> Fitted:
         total, intercept = np.zeros(2), 0.0
         for place in range(2):
             one = LinearLearner().fit(columns[:, [place]], response, weight, warm=None, seed=seed, features=features)
             assert isinstance(one, LinearFit)
-            total[place] = one.weights[0] / one.outputs(columns[:, [place]]).std()
+            outputs = one.outputs(columns[:, [place]])[:, None]
+            total[place] = one.weights[0] * explained_spread(outputs, response, weight)[0] / outputs.std()
         return LinearFit(total, intercept)
 
     def load(self, saved: SavedLearner) -> Fitted:
@@ -114,7 +116,8 @@ class Both(PartyLearner):
 
 def test_a_masked_sum_trains_what_one_party_with_the_sum_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evenhand.vertical.learners.party.length", lambda *_: 1.0)
-    same: dict[str, Any] = {"constraints": (RATES,), "alpha": 0.0, "tol": 1e-6}
+    # Of one model: a sum that arrives by itself has unit spread in each model, masked sums have not.
+    same: dict[str, Any] = {"constraints": (RATES,), "alpha": 0.0, "tol": 1e-6, "options": {"folds": 1}}
     masked = train(protection="masked", **same)
     summed = train(["linear", Both()], blocks=[[2, 0], [1, 3]], **same)
     assert masked.certificate.rounds == summed.certificate.rounds
@@ -257,6 +260,54 @@ def test_differences_of_sums_are_not_the_column_of_one_party() -> None:
             for column in columns:
                 along = abs(float(both @ column)) / float(np.linalg.norm(column) * np.linalg.norm(both))
                 assert along < 1.0 - 1e-9
+
+
+def test_a_model_that_finds_little_adds_little_to_a_sum() -> None:
+    response = np.random.default_rng(0).normal(scale=3.0, size=500)
+    outputs = np.stack([0.5 * response, 0.01 * response, 7.0 * response], axis=1)
+    np.testing.assert_allclose(explained_spread(outputs, response, np.ones(500)), [0.5, 0.1, 1.0])
+    # Rows without weight do not count, and a constant response has no spread.
+    response[250:] = 100.0
+    assert explained_spread(outputs[:, :1], response, np.arange(500) < 250)[0] == pytest.approx(0.5, rel=0.05)
+    np.testing.assert_array_equal(explained_spread(outputs, np.ones(500), np.ones(500))[1], 0.1)
+
+
+def test_the_working_response_is_limited_without_a_change_of_the_gradient() -> None:
+    """A gradient that were cut would not be zero on average for rare labels, where scores are right."""
+    labels = np.where(np.random.default_rng(0).random(2000) < 0.05, 1.0, -1.0)
+    parties = [replace(one, learner=as_learner("linear")) for one in deal(small(seed=1, rows=2000), BLOCKS, (0,))]
+    job = Job(solver="learners", max_rounds=1, protection="none")
+    run = train_vertical(job, parties, labels, keep_messages=True)
+    told = next(one for one in run.transcript.messages or [] if one.kind == RESPONSE.kind)
+    gradient, curvature = (told[name][0].astype(float) * told[f"{name}_unit"] for name in ("gradient", "curvature"))
+    shown = curvature > 0.0
+    assert np.abs(gradient[shown] / curvature[shown]).max() == pytest.approx(4.0, rel=0.01)
+    assert abs(gradient.mean()) < 2e-3
+
+
+def test_of_all_solutions_that_hold_the_one_with_the_smallest_loss_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that were moved too far lead to feasible models that are far worse."""
+    losses: list[float] = []
+    violation, fit = LeafProblem.violation, LeafProblem.fit
+
+    def measured(self: LeafProblem, point: Any, held_out: Any) -> float:
+        found = violation(self, point, held_out)
+        losses.append(np.inf if found > 1e-5 else self.wanted.at(held_out).loss)
+        return found
+
+    def fitted(self: LeafProblem, *given: Any, **more: Any) -> Any:
+        losses.clear()
+        found = fit(self, *given, **more)
+        feasible = [one for one in losses if np.isfinite(one)]
+        several.append(len(feasible) > 1)
+        assert self.wanted.at(found.held_out).loss == min(losses) or not feasible
+        return found
+
+    several: list[bool] = []
+    monkeypatch.setattr(LeafProblem, "violation", measured)
+    monkeypatch.setattr(LeafProblem, "fit", fitted)
+    train(constraints=(EqualizedOdds(0.02, measure="error"),), max_rounds=4)
+    assert any(several)
 
 
 def test_lengths_follow_from_every_row_of_the_columns() -> None:

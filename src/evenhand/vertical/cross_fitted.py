@@ -22,15 +22,13 @@ from evenhand.constraints.slices import stated
 from evenhand.errors import InputError, ProtocolError
 from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit
 from evenhand.programs.combining.folds import assign_folds
-from evenhand.programs.combining.leaf_values import LeafProblem, is_better
+from evenhand.programs.combining.leaf_values import HOLDS, LeafProblem, is_better
 from evenhand.protocol.messages import Message
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import MOST_NARROW_ROUNDS, NARROWEST, ServerData, narrowness, own_lagrangian
 from evenhand.vertical.server import CROSS_FITTED, Server, UnseenScores
 
-HOLDS = 1e-5
-"""Largest violation of a model that counts as feasible, where constraints are judged by the values solved for."""
 BLANK = 0.1
 """Share of the rows that do not influence the parties' models, where there are no folds."""
 

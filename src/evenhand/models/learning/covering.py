@@ -30,6 +30,8 @@ LEAST_ROWS = 5
 """Fewest rows in which a column differs from its most frequent value."""
 OF_ROUNDS, OF_MODELS = 0.5, 0.1
 """By how much the lengths of columns differ from one: of rounds, and of the models of a round, which share weights."""
+LEAST_SPREAD = 0.1
+"""Least spread of a column that covers others in a sum, in units of the response's spread."""
 
 
 def length(columns: Any, seed: int, width: float, place: int = 0) -> float:
@@ -50,6 +52,17 @@ def own_random(columns: Any, seed: int, place: int = 0) -> np.random.Generator:
         content = np.round(along / max(float(np.abs(along).max(initial=0.0)), np.finfo(float).tiny), 6) + 0.0
     digest = hashlib.sha256(content.tobytes()).digest()
     return np.random.default_rng([seed, place, int.from_bytes(digest, "big")])
+
+
+def explained_spread(outputs: Array, response: Array, weight: Array) -> Array:
+    """Return the spread of each output in units of the response's, at least `LEAST_SPREAD`.
+
+    In a sum all columns have one coefficient: with unit spread, a model that found little would add as much noise as
+    the others add of what they found.
+    """
+    mean = np.average(response, weights=weight)
+    spread = float(np.sqrt(np.average((response - mean) ** 2, weights=weight)))
+    return np.asarray(np.clip(outputs.std(axis=0) / (spread or 1.0), LEAST_SPREAD, 1.0))
 
 
 def covering(outputs: Array) -> Booleans:

@@ -46,6 +46,8 @@ TOLERANCE = 1e-7
 """Precision of a round's problem, unless a run asks for more."""
 DEPENDENT = 1e-10
 """Smallest relative eigenvalue of columns that are told apart."""
+HOLDS = 1e-5
+"""Largest violation of a model that counts as feasible, where constraints are judged by the values solved for."""
 LARGEST_FIRST_PENALTY = 100.0
 """As in `subspace`: where rows cannot hold, a penalty made from λ would grow without end."""
 
@@ -149,7 +151,8 @@ class LeafProblem:
     ) -> LeafFit:
         """Solve for the values of new leaves, from scores and leave-one-out scores without them.
 
-        If no solution holds as judged, return the one with the smallest violation.
+        Among solutions that hold as judged, return the one with the smallest loss at leave-one-out scores; if none
+        holds, the one with the smallest violation.
 
         Parameters
         ----------
@@ -160,7 +163,8 @@ class LeafProblem:
         """
         ridge, penalty = self.ridge(self.wanted, columns, scores, multipliers), first_penalty(multipliers)
         best: LeafFit | None = None
-        shift = self.shifted.shift
+        least, shift, first = (np.inf, np.inf), self.shifted.shift, (multipliers, start)
+        without = self.wanted.at(scores).loss
         self.shifted.begin()
         for _ in range(self.passes):
             solution = self.solve(self.wanted, columns, scores, ridge, multipliers, penalty, start, limit)
@@ -170,10 +174,15 @@ class LeafProblem:
             change = left_out(solution.point, multipliers, leverage, sample_weight)
             left = held_out + solution.point.scores - scores + change
             violation = self.violation(solution.point, left)
-            if best is None or violation < best.violation:
+            rank = max(violation, HOLDS), self.wanted.at(left).loss
+            if best is None or rank < least:
                 best, shift = LeafFit(solution, left, violation, inverse.diagonal()), self.shifted.shift
+                least = rank
             if not self.shifted.exact.any():
                 break
+            if solution.point.loss > without:
+                # Bounds that were moved too far lead to models that are worse than none, and far from all others.
+                multipliers, start = first
             judged = self.judged(left)
             if self.shifted.right(judged, multipliers):
                 break

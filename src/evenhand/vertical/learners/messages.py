@@ -37,14 +37,16 @@ OUTPUTS = Schema(
     {"round": INTEGER, "columns": Field("f8", ("columns", "rows"))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "What the party's new models give every row, with mean zero and unit spread. The kind of model is not named. "
+        "What the party's new models give every row, with mean zero and unit spread; where only sums arrive, with the "
+        "spread of what the model explains of the response, at least a tenth of the response's, so that a party which "
+        "explains little hides little of the others. The kind of model is not named. "
         "Rows with equal columns have equal outputs, and rows with similar outputs are often alike; over many rounds "
         "the outputs tell more and more of the party's columns, as directions of subspace do. Columns with two values"
         " can be found in several outputs, or in sums of them over parties, without knowing any row. A model that "
         "gives each row a value of its own, such as a nearest neighbour or a deep tree, tells most. Outputs also "
-        "follow from the response that the party was sent. Where only sums arrive, the spread of each column follows "
-        "from the party's own columns, so that the server does not know in which differences of sums a party's "
-        "columns cancel. A column that is the same for almost all rows is replaced by a random function of the "
+        "follow from the response that the party was sent. Where only sums arrive, the spread of each column has a "
+        "factor that follows from the party's own columns, so that the server does not know in which differences of "
+        "sums a party's columns cancel. A column that is the same for almost all rows is replaced by a random function of the "
         "party's columns, because it would hide nothing of the others'."
     ),
     coverage=Coverage(summed=True),

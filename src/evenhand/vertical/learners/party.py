@@ -12,7 +12,7 @@ from evenhand.arrays import Array
 from evenhand.errors import DataError, EvenhandError, InputError, LearnerWarning, ProtocolError
 from evenhand.models.learned import LearnedModel, shaped
 from evenhand.models.learning.base import Fitted, Nothing, PartyLearner
-from evenhand.models.learning.covering import OF_MODELS, OF_ROUNDS, CoveredFit, covering, length
+from evenhand.models.learning.covering import OF_MODELS, OF_ROUNDS, CoveredFit, covering, explained_spread, length
 from evenhand.models.learning.linear import LinearLearner
 from evenhand.models.learning.random_features import RandomFeatures
 from evenhand.models.relation import Relation
@@ -122,12 +122,14 @@ class LearnersParty(Party):
         if self._covers and not (full := covering(outputs)).all():
             found = CoveredFit.drawn(found, ~full, self.model.matrix, seed)
             outputs = found.outputs(self.model.matrix)
-        lengths = self._lengths(fold, seed) if self._covers else 1.0
+        lengths: Array | float = 1.0
+        if self._covers:
+            lengths = self._lengths(fold, seed) * explained_spread(outputs, response, curvature)
         self.effort += float(outputs.size) * max(self.model.columns, 1)
         return self.model.add(found, outputs, lengths)
 
     def _lengths(self, fold: int, seed: int) -> Array:
-        """Return the length of each output. A row's column has parts of all models, so theirs differ little."""
+        """Return a factor on each output's spread. A row's column has parts of all models, so theirs differ little."""
         matrix = self.model.matrix
         if fold == 0:
             self._length = length(matrix, seed, OF_ROUNDS)

@@ -104,8 +104,8 @@ class LearnersServer(CrossFittedServer):
 
     def derivatives(self) -> tuple[Array, Array]:
         gradient, curvature = super().derivatives()
-        limit = self.largest * curvature
-        return np.clip(gradient, -limit, limit), curvature
+        # A larger h limits the response −g/h. A smaller g would not be zero on average where the scores are right.
+        return gradient, np.maximum(curvature, np.abs(gradient) / self.largest)
 
     def _ask(self, gradient: Array, curvature: Array) -> Sends:
         self.round += 1
@@ -187,12 +187,13 @@ class LearnersServer(CrossFittedServer):
         self.cut_back({name: int(self.best[name]) for name in self.size()})
         for stage in range(STAGES):
             gradient, curvature = self.problem.derivatives(self.lagrangian.at(self.held_out), self.multipliers)
+            curvature = np.maximum(curvature, np.abs(gradient) / self.largest)
             gradient[self.blank] = curvature[self.blank] = 0.0
             response = np.divide(-gradient, curvature, out=np.zeros_like(gradient), where=curvature > 0.0)
             found = fit_stage(
                 self._beside([self._unseen(one) for one in self.rounds]),
                 self._averages(),
-                np.clip(response, -self.largest, self.largest),
+                response,
                 curvature / (float(curvature.max()) or 1.0),
                 self.fold,
                 self.folds,
