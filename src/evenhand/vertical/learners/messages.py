@@ -46,8 +46,8 @@ OUTPUTS = Schema(
         "gives each row a value of its own, such as a nearest neighbour or a deep tree, tells most. Outputs also "
         "follow from the response that the party was sent. Where only sums arrive, the spread of each column has a "
         "factor that follows from the party's own columns, so that the server does not know in which differences of "
-        "sums a party's columns cancel. A column that is the same for almost all rows is replaced by a random function of the "
-        "party's columns, because it would hide nothing of the others'."
+        "sums a party's columns cancel. A column that is the same for almost all rows is replaced by a random "
+        "function of the party's columns, because it would hide nothing of the others'."
     ),
     coverage=Coverage(summed=True),
 )
