@@ -98,6 +98,29 @@ def test_within_a_run_the_terms_decide_and_other_runs_are_held_to_it(tmp_path: P
         ledger.add_sum("t.csv", "two", NAMES[:5], None)
 
 
+def test_a_run_goes_on_without_a_party_after_earlier_runs_with_all(tmp_path: Path) -> None:
+    """A run that may go on without a party has the sums over all parties of its own; earlier ones tell no more."""
+    ledger = Ledger(tmp_path)
+    ledger.add_sum("t.csv", "", NAMES, None)
+    ledger.add_sum("t.csv", "one", NAMES, None, nested=True)
+    ledger.add_sum("t.csv", "one", NAMES[:4], None, nested=True)
+    # The next run may be without the same parties, and without no others.
+    ledger.add_sum("t.csv", "two", NAMES, None, nested=True)
+    ledger.add_sum("t.csv", "two", NAMES[:4], None, nested=True)
+    with pytest.raises(RunError, match="Train with the same participants"):
+        ledger.add_sum("t.csv", "three", NAMES[:5], None, nested=True)
+
+
+def test_attempts_at_a_run_do_not_lose_one_party_after_the_other(tmp_path: Path) -> None:
+    """The sums over a and b, b and c, and a and c tell what each of them adds."""
+    ledger = Ledger(tmp_path)
+    for members in ("abc", "ab", "abc", "ab"):
+        ledger.add_sum("t.csv", "one", members, None, nested=True)
+    with pytest.raises(RunError, match="over a, b earlier in this run"):
+        ledger.add_sum("t.csv", "one", "bc", None, nested=True)
+    assert len(ledger.entries()) == 2
+
+
 def test_terms_that_allow_smaller_sums_than_a_policy_are_refused() -> None:
     terms = draft_terms(Job(solver="sqp", protection="masked", least_summed=1), list(NAMES))
     assert "the terms may show sums over 1 clients; it wants 2 or more" in str(OwnPolicy(least_summed=2)(terms))

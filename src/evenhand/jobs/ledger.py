@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -119,7 +119,7 @@ class Ledger:
             if all((one.data, one.what) != (data, run) for one in self.entries()):
                 self._add(Release("updates", data, run, epsilon, delta), limits)
 
-    def add_sum(self, data: str, run: str, members: Iterable[str], least: int | None) -> None:
+    def add_sum(self, data: str, run: str, members: Iterable[str], least: int | None, *, nested: bool = False) -> None:
         """Record the participants of a masked sum; refuse them if sums of other runs were over others.
 
         No participant knows the sums that it was not in. So by default all runs on a table have the same participants:
@@ -132,12 +132,19 @@ class Ledger:
             Checksum of the run; a resumed run has the same. Empty if a run has one set of participants.
         least
             The fewest participants that a combination of the sums known here may hold; None refuses other sets.
+        nested
+            Whether the run may lose participants for good, over all its attempts: of two of its sets one contains the
+            other. Else attempts that lose one participant each would show what every one adds.
         """
         names = sorted(members)
         with self._locked():
             known = [one for one in self.entries() if (one.kind, one.data) == ("sums", data)]
             others = {one.what for one in known if not run or one.run != run}
             what = json.dumps(names, ensure_ascii=False)
+            if nested:
+                own = {one.what for one in known if one.run == run}
+                others -= own
+                self._check_nested(names, own)
             if others and what not in others:
                 smallest = smallest_sum([names, *(json.loads(one.what) for one in known)])
                 if least is None or smallest < least:
@@ -147,8 +154,19 @@ class Ledger:
                         f"{smallest} of them. Train with the same participants, or set least_summed in [policy] to "
                         "the fewest that may be shown"
                     )
-            if all(one.what != what for one in known):
+            if all(one.what != what or (nested and one.run != run) for one in known):
                 self._add(Release("sums", data, what, 0.0, run=run), Limits())
+
+    @staticmethod
+    def _check_nested(names: Sequence[str], known: Iterable[str]) -> None:
+        for one in known:
+            other = set(json.loads(one))
+            if not (other <= set(names) or other >= set(names)):
+                raise RunError(
+                    f"there was a sum over {', '.join(sorted(other))} earlier in this run, and one over "
+                    f"{', '.join(names)} would show with it what single participants add: a run loses no other "
+                    "parties in another attempt. Resume it once all parties are there"
+                )
 
     def rounds(self, data: str, without: str = "") -> int:
         """Return the rounds that all runs on a table took, or all but one run."""
