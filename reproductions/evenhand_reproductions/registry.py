@@ -77,6 +77,7 @@ _ENTRIES = (
         "vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2.fig3", _STRAGGLER_SETS
     ),
     Reproduction("vfb2-fig4", "VFB², Figure 4: loss over time and epochs, nonconvex", "vfb2.fig4", _STRAGGLER_SETS),
+    Reproduction("vfb2-threads", "VFB² in real threads with a straggler", "vfb2.threads", _STRAGGLER_SETS[:2]),
     *(
         Reproduction(f"constrained-{name}", f"{_CONSTRAINED}, {title}", f"constrained.{name}", sets)
         for name, title, sets in (

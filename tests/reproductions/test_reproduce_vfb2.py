@@ -21,6 +21,7 @@ from evenhand_reproductions.running import reproduce
 from evenhand_reproductions.settings import SETS, Settings
 from evenhand_reproductions.vfb2 import fig2 as vfb2_fig2
 from evenhand_reproductions.vfb2 import stragglers as vfb2_stragglers
+from evenhand_reproductions.vfb2 import threads as vfb2_threads
 from evenhand_reproductions.vfb2.problems import SHARES, read
 
 needs_credit = pytest.mark.skipif(
@@ -37,6 +38,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         folder = tmp_path_factory.mktemp("results")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(vfb2_stragglers, "BATCH", 6000)
+            patch.setattr(vfb2_threads, "BATCH", 6000)
             patch.setattr(vfb2_stragglers, "GRID", (1e-3, 1e-4))
             patch.setattr(vfb2_fig2, "PARTIES", (1, 3))
             patch.setattr(vfb2_fig2, "ROWS", 400)
@@ -57,6 +59,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         ("vfb2-fig2", "synthetic"),
         pytest.param("vfb2-fig3", "credit-default", marks=needs_credit),
         pytest.param("vfb2-fig4", "credit-default", marks=needs_credit),
+        pytest.param("vfb2-threads", "credit-default", marks=needs_credit),
     ],
 )
 def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, data: str, small: Any) -> None:
@@ -65,12 +68,13 @@ def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, data: str
     assert f"    python -m evenhand_reproductions {name} --as-asked\n" in text
     assert "## What was run" in text
     assert re.search(r"\bnan\b", text) is None
-    expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if "fig" in name else set())
+    figure = "fig" in name or name == "vfb2-threads"
+    expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if figure else set())
     assert {path.name for path in folder.iterdir()} == expected
     records = json.loads((folder / f"{name}.json").read_text())["records"]
     assert {record["set"] for record in records} == {data}
     assert {record["seed"] for record in records} == {10}
-    if "fig" in name:
+    if figure:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -133,9 +137,9 @@ def test_the_lowest_loss_is_below_that_at_the_start_and_lower_with_the_bounded_p
 
 def test_times_to_a_precision_are_interpolated() -> None:
     curve = pd.DataFrame({"time": [0.0, 1.0, 2.0], "gap": [1.0, 0.1, 0.001]})
-    assert vfb2_stragglers._when(curve, 0.1) == pytest.approx(1.0)
-    assert vfb2_stragglers._when(curve, 0.01) == pytest.approx(1.5)
-    assert vfb2_stragglers._when(curve, 1.0) == 0.0
+    assert vfb2_stragglers.reached_at(curve, 0.1) == pytest.approx(1.0)
+    assert vfb2_stragglers.reached_at(curve, 0.01) == pytest.approx(1.5)
+    assert vfb2_stragglers.reached_at(curve, 1.0) == 0.0
 
 
 def test_the_clock_gives_everybody_the_same_time_but_the_straggler() -> None:

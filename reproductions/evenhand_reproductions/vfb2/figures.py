@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,14 +18,14 @@ AXES: Final = {"time": "virtual time, ms", "epoch": "epochs"}
 STYLES: Final[dict[str, Literal["-", "--", ":"]]] = {"VFB²": "-", "VFB": "--", "VFB, no straggler": ":"}
 
 
-def draw_stragglers(records: pd.DataFrame, path: Path, title: str) -> None:
+def draw_stragglers(records: pd.DataFrame, path: Path, title: str, named: Mapping[str, str] = AXES) -> None:
     """Gap (log) over time and over epochs: a column for each set, a colour for each rule, a style for each pace."""
     names, rules = records["set"].unique(), records["rule"].unique()
     colours = dict(zip(rules, COLOURS[1:], strict=False))
     figure = Figure(figsize=(max(4.4 * len(names), 7.5), 7.0), layout="constrained")
     axes = figure.subplots(2, len(names), squeeze=False, sharey="col")
     for column, name in enumerate(names):
-        for row, (quantity, label) in enumerate(AXES.items()):
+        for row, (quantity, label) in enumerate(named.items()):
             axis = axes[row, column]
             for (rule, method), line in records[records["set"] == name].groupby(["rule", "method"], sort=False):
                 mean = line.groupby("epoch")[["time", "epoch", "gap"]].mean()

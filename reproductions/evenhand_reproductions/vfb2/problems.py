@@ -125,9 +125,10 @@ PAPERS_STEP: Final = {"update": "dense", "sampling": "uniform", "batch_size": 1,
 Algorithm 2, step 2), one row a step, whole epochs."""
 OUR_STEP: Final = (
     "The rule is ours, not the paper's: a step moves only the columns in which a row has entries, takes the "
-    "regulariser implicitly, and draws rows about as often as their norms require; the first epochs are short. "
-    "`vfb2-step` compares it with the paper's explicit step, rows drawn uniformly, one row a step."
+    "regulariser implicitly, and draws rows about as often as their norms require. `vfb2-step` compares it with the "
+    "paper's explicit step, rows drawn uniformly, one row a step."
 )
+SHORT_EPOCHS: Final = "The first epochs of SVRG and SAGA are short: 1/32 of the rows, then twice as many each time."
 
 
 def solve(

@@ -198,13 +198,13 @@ def _times(records: pd.DataFrame) -> pd.DataFrame:
             method: line.groupby("epoch")[["time", "gap"]].mean() for method, line in part.groupby("method", sort=False)
         }
         precision = max(PRECISION, *(float(curve["gap"].min()) for curve in curves.values()))
-        times = {method: _when(curve, precision) for method, curve in curves.items()}
+        times = {method: reached_at(curve, precision) for method, curve in curves.items()}
         rows.append({"set": name, "rule": rule, "precision": precision, **times})
     return pd.DataFrame(rows)
 
 
-def _when(curve: pd.DataFrame, precision: float) -> float:
-    """Between two rounds the logarithm of the gap is taken to fall evenly."""
+def reached_at(curve: pd.DataFrame, precision: float) -> float:
+    """Return when a curve reaches a gap. Between two rounds the logarithm of the gap is taken to fall evenly."""
     place = int(np.flatnonzero(curve["gap"].to_numpy() <= precision)[0])
     if place == 0:
         return float(curve["time"].iloc[0])
