@@ -54,6 +54,23 @@ def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
     return result
 
 
+def above_bound(records: pd.DataFrame, drawn: Mapping[str, float], method: str, share: float = 0.05) -> list[str]:
+    """Say where a method's curves end with a DEO above their bound, by more than a share of it."""
+    lines = []
+    for name, part in records[records["method"] == method].groupby("set", sort=False):
+        ends = part[part["round"] == part.groupby("level")["round"].transform("max")].groupby("level")["DEO"].mean()
+        above = [
+            f"{ends[level]:.4f} under {level}"
+            for level, bound in drawn.items()
+            if level in ends.index and ends[level] > (1 + share) * bound
+        ]
+        lines.append(
+            f"{SETS[str(name)]}, {method}, DEO at the end above the bound by more than {100 * share:.0f} % of it: "
+            f"{', '.join(above) or 'nowhere'}."
+        )
+    return lines
+
+
 def first_below(records: pd.DataFrame, level: str, slow: str, fast: str) -> list[str]:
     """When the faster method first stands as low as the slower one does at its end, both at bound `level`.
 

@@ -12,7 +12,7 @@ import pytest
 
 from evenhand_reproductions.constrained import curves, numbers, pages, table4
 from evenhand_reproductions.constrained.methods import BALANCED, BY_SQP, METHODS, POOLED, PUBLISHED, measured
-from evenhand_reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
+from evenhand_reproductions.constrained.numbers import CLIENTS, TABLE1, TABLE2, TABLE4
 from evenhand_reproductions.constrained.problems import (
     ConstrainedProblem,
     SetRows,
@@ -51,13 +51,6 @@ def test_the_papers_tables_are_whole() -> None:
     assert TABLE4[10, 300] == (41.49, 41.44, 8.56e-5, 8.73e-4)
 
 
-def test_a_reference_says_how_it_ended() -> None:
-    assert str(FEDERATED["breast-cancer-wisc", 1]) == "1.5 s"
-    assert str(Reference(36.0, 1.1)) == "36 s, residual 1.1"
-    assert str(Reference(56.0)) == "> 56 s, unfinished"
-    assert not Reference(56.0).optimal
-
-
 def test_clients_have_the_same_rows_of_each_class(problem: ConstrainedProblem) -> None:
     """61 and 60 rows of the classes on three clients: 20 of each everywhere."""
     clients: list[Any] = list(problem.federated.clients)
@@ -86,16 +79,6 @@ def test_a_run_that_meets_the_cap_is_not_shown_as_optimal(problem: ConstrainedPr
     frame = pd.DataFrame([record, measured(BY_SQP, problem, 3), measured(POOLED, problem, 3)])
     assert "**no** (0 of 1)" in pages.table(frame, TABLE1["monks-1"] | {3: TABLE1["monks-1"][5]})
     assert "2 of 3; not monks-1, n = 3, prox-al, fixed ρ: missed." in pages.checks(frame)[0]
-
-
-def test_seconds_beside_the_authors(records: pd.DataFrame) -> None:
-    known = Reference(1.0, 1e-4)
-    one = records[records["method"] == BY_SQP].assign(cpu=0.01)
-    assert pages.costs(one, known)[-2:] == ["1 s", "100"]
-    assert pages.costs(one, Reference(36.0))[-1] == "finishes where theirs did not"
-    assert pages.costs(one, Reference(36.0, 1.1))[-1] == "3,600, and optimal where theirs is not"
-    assert pages.costs(one.assign(optimal=False), known)[-1] == "ours is not optimal"
-    assert pages.costs(one, None)[-2:] == ["–", "–"]
 
 
 @pytest.mark.parametrize("method", [PUBLISHED, BALANCED, BY_SQP])

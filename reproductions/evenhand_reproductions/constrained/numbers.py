@@ -1,8 +1,7 @@
-"""The numbers printed in the proximal-AL paper, and the seconds its authors' code takes, as data."""
+"""The numbers printed in the proximal-AL paper, as data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 NEYMAN_PEARSON_SETS: Final = ("breast-cancer-wisc", "monks-1", "adult-a")
@@ -63,78 +62,3 @@ TABLE4: Final = {
     (10, 500): (41.45, 41.41, 9.29e-4, 7.66e-4),
 }
 """Appendix E.2, Table 4, by (n, d)."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What the authors' published code took on our reconstruction of a problem, one thread.
-
-    Attributes
-    ----------
-    seconds
-        Of CPU; those after which it was stopped where it had not finished.
-    residual
-        The true residual it ended at; None where it had not finished.
-    bound
-        Whether the residual is only known to be no larger.
-    """
-
-    seconds: float
-    residual: float | None = None
-    bound: bool = False
-
-    @property
-    def optimal(self) -> bool:
-        return self.residual is not None and self.residual <= 1e-3
-
-    def __str__(self) -> str:
-        if self.residual is None:
-            return f"> {self.seconds:g} s, unfinished"
-        if self.optimal:
-            return f"{self.seconds:g} s"
-        return f"{self.seconds:g} s, residual {'up to ' if self.bound else ''}{self.residual:g}"
-
-
-FEDERATED: Final = {
-    ("breast-cancer-wisc", 1): Reference(1.5, 4e-4),
-    ("breast-cancer-wisc", 5): Reference(7.1, 8e-4),
-    ("breast-cancer-wisc", 10): Reference(17.5, 7e-4),
-    ("breast-cancer-wisc", 20): Reference(55.0, 4e-4),
-    ("monks-1", 1): Reference(0.4, 2e-4),
-    ("monks-1", 5): Reference(36.0, 1.1),
-    ("monks-1", 10): Reference(171.0, 0.6),
-    ("monks-1", 20): Reference(56.0),
-    ("adult-a", 1): Reference(31.5, 1e-4),
-    ("adult-a", 5): Reference(329.0, 0.4),
-    ("adult-a", 20): Reference(75.0),
-    (FAIRNESS_SET, 1): Reference(269.0, 1e-3),
-    (FAIRNESS_SET, 5): Reference(215.0, 1e-3),
-}
-"""Their Algorithm 1, by set and n."""
-
-ASKED: Final = 1e-3
-
-POOLED: Final = {
-    ("breast-cancer-wisc", 1): Reference(0.3, ASKED),
-    ("breast-cancer-wisc", 5): Reference(0.5, ASKED),
-    ("breast-cancer-wisc", 10): Reference(0.8, ASKED),
-    ("breast-cancer-wisc", 20): Reference(2.0, ASKED),
-    ("monks-1", 1): Reference(0.2, ASKED),
-    ("monks-1", 5): Reference(0.3, ASKED),
-    ("monks-1", 10): Reference(0.3, ASKED),
-    ("monks-1", 20): Reference(0.4, ASKED),
-    ("adult-a", 1): Reference(1.7, ASKED),
-    ("adult-a", 5): Reference(2.4, ASKED),
-    ("adult-a", 20): Reference(3.1, ASKED),
-    (FAIRNESS_SET, 1): Reference(21.5, ASKED),
-    (FAIRNESS_SET, 5): Reference(43.3, ASKED),
-}
-"""Their Algorithm 3 on the pooled rows. What residuals it ended at was not recorded: those it was asked for."""
-
-QUADRATIC_FEDERATED: Final = {
-    1: Reference(1.4, 0.1, True),
-    5: Reference(4.6, 0.1, True),
-    10: Reference(21.9, 0.1, True),
-}
-"""Their Algorithm 1 on Eq. (84) with d = 500, by n."""
-QUADRATIC_POOLED: Final = {1: Reference(0.023, ASKED), 5: Reference(0.13, ASKED), 10: Reference(0.50, ASKED)}

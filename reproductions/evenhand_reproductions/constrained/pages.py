@@ -12,18 +12,14 @@ from evenhand_reproductions.constrained.methods import (
     BY_SQP,
     METHODS,
     POOLED,
-    PUBLISHED,
     ROUNDS,
     TOLERANCE,
     measured,
 )
-from evenhand_reproductions.constrained.numbers import Reference
 from evenhand_reproductions.constrained.problems import ConstrainedProblem, SetRows, read
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
 from evenhand_reproductions.writing import markdown_table, spread
 
-FASTER = 20.0
-"""Wanted: this many times less CPU than the authors' federated code, where that ends truly optimal."""
 MOST_ROUNDS = 15
 MOST_TIMES_POOLED = 2.0
 HEADER = (
@@ -42,16 +38,6 @@ HEADER = (
     "outer",
     "rounds",
     "CPU s",
-    "authors' code",
-    "theirs / ours",
-)
-REFERENCES = (
-    "Seconds of the authors' code were measured once, on one thread of a two-core machine, with our reconstruction of "
-    "the same files. Its pooled objectives at n = 1 were 0.0414, 1.398 and 0.943 for breast-cancer-wisc, monks-1 and "
-    "adult-a, which are not ours: its columns must have been prepared differently, and ratios are good for their order "
-    "of magnitude only. Its federated runs often end far from optimal, because a silent cap of 300 (50) inner "
-    "iterations ends each subproblem; “unfinished” were stopped by us. "
-    "The residuals of its pooled code were not recorded and are taken to be what it was asked for."
 )
 
 
@@ -78,18 +64,12 @@ def at(meter: Meter, name: str, count: int, seed: int, method: str) -> None:
     meter.at(f"{SETS[name]}, n = {count}, seed {seed}: {method}")
 
 
-def reference(name: str, count: int, method: str) -> Reference | None:
-    """What the authors' code took: the pooled method beside the pooled one, the federated one beside all others."""
-    return (numbers.POOLED if method == POOLED else numbers.FEDERATED).get((name, count))
-
-
-def table(part: pd.DataFrame, paper: Mapping[int, Sequence[float]], *, beside_authors: bool = True) -> str:
-    """Of one set: a row for each n and method; without the authors' seconds where their columns were others."""
+def table(part: pd.DataFrame, paper: Mapping[int, Sequence[float]]) -> str:
+    """Of one set: a row for each n and method."""
     apart = relative_difference(part)
     rows = []
     for (_, method), runs in part.groupby(["clients", "method"], sort=False):
         count = int(runs["clients"].iloc[0])
-        known = reference(str(runs["set"].iloc[0]), count, str(method))
         first, pooled = paper[count][:2], method == POOLED
         means = paper[count][4:6] if pooled else paper[count][2:4]
         rows.append(
@@ -103,10 +83,10 @@ def table(part: pd.DataFrame, paper: Mapping[int, Sequence[float]], *, beside_au
                 spread(runs["max row"], digits=4),
                 f"{means[1]:.2f}",
                 "–" if pooled else f"{apart[runs.index].max():.1e}",
-                *costs(runs, known)[: None if beside_authors else -2],
+                *costs(runs),
             ]
         )
-    return markdown_table(HEADER if beside_authors else HEADER[:-2], rows)
+    return markdown_table(HEADER, rows)
 
 
 def relative_difference(records: pd.DataFrame) -> pd.Series[float]:
@@ -117,7 +97,7 @@ def relative_difference(records: pd.DataFrame) -> pd.Series[float]:
     return (records["objective"] - theirs).abs() / theirs.abs()
 
 
-def costs(runs: pd.DataFrame, known: Reference | None) -> list[str]:
+def costs(runs: pd.DataFrame) -> list[str]:
     """The cells on residuals, rounds and seconds."""
     rounds = "–" if (runs["rounds"] == 0).all() else f"{runs['rounds'].mean():.0f}"
     return [
@@ -127,8 +107,6 @@ def costs(runs: pd.DataFrame, known: Reference | None) -> list[str]:
         f"{runs['outer'].mean():.0f}",
         rounds,
         f"{runs['cpu'].mean():.2g}",
-        "–" if known is None else str(known),
-        _ratio(runs, known),
     ]
 
 
@@ -140,19 +118,8 @@ def _verdict(runs: pd.DataFrame) -> str:
     return "yes, at the cap on rounds" if (runs["status"] == SolveStatus.LIMIT.value).any() else "yes"
 
 
-def _ratio(runs: pd.DataFrame, known: Reference | None) -> str:
-    if known is None:
-        return "–"
-    if not runs["optimal"].all():
-        return "neither is optimal" if not known.optimal else "ours is not optimal"
-    if known.residual is None:
-        return "finishes where theirs did not"
-    ratio = f"{known.seconds / runs['cpu'].mean():,.0f}"
-    return ratio if known.optimal or known.bound else f"{ratio}, and optimal where theirs is not"
-
-
-def checks(records: pd.DataFrame, *, beside_authors: bool = True) -> list[str]:
-    """The targets on certificates, seconds and rounds; without the authors' seconds where their columns were others."""
+def checks(records: pd.DataFrame) -> list[str]:
+    """The targets on certificates, seconds and rounds."""
     missed = [
         _cell(key)
         for key, runs in records.groupby(["set", "clients", "method"], sort=False)
@@ -163,36 +130,7 @@ def checks(records: pd.DataFrame, *, beside_authors: bool = True) -> list[str]:
         f"Every cell truly ({TOLERANCE:g}, {TOLERANCE:g})-optimal: {cells - len(missed)} of {cells}"
         + (f"; not {'; '.join(missed)}: missed." if missed else ": met.")
     ]
-    for method in (PUBLISHED, BY_SQP) if beside_authors else ():
-        lines += _faster(records[records["method"] == method], method)
     return [*lines, *sqp_checks(records)]
-
-
-def _faster(records: pd.DataFrame, method: str) -> list[str]:
-    ratios = {}
-    finishes = []
-    for key, runs in records.groupby(["set", "clients"], sort=False):
-        known = numbers.FEDERATED.get((str(key[0]), int(runs["clients"].iloc[0])))
-        if known is None or not runs["optimal"].all():
-            continue
-        if known.optimal:
-            ratios[_cell(key)] = known.seconds / float(runs["cpu"].mean())
-        else:
-            finishes.append(_cell(key))
-    lines = []
-    if ratios:
-        short = [f"{cell} ({ratio:.0f})" for cell, ratio in ratios.items() if ratio < FASTER]
-        found = " to ".join(
-            sorted({f"{ratio:.0f}" for ratio in (min(ratios.values()), max(ratios.values()))}, key=float)
-        )
-        lines.append(
-            f"{method}, {FASTER:g} times less CPU than the authors' federated code where that ends truly optimal: "
-            f"{found} times in {len(ratios)} cell(s)"
-            + (f"; below in {', '.join(short)}: missed." if short else ": met.")
-        )
-    if finishes:
-        lines.append(f"{method} finishes truly optimal where theirs did not: {', '.join(finishes)}.")
-    return lines
 
 
 def sqp_checks(records: pd.DataFrame) -> list[str]:

@@ -26,11 +26,11 @@ def page(records: pd.DataFrame) -> Page:
         (f"{SETS[str(name)]}: loss of class 0 under a loss of class 1 of at most {LOSS_LIMIT}", _table(part, str(name)))
         for name, part in records.groupby("set", sort=False)
     ]
-    return Page(_ran(records), tables, _notes(records), checks=pages.checks(records, beside_authors=False))
+    return Page(_ran(records), tables, _notes(records), checks=pages.checks(records))
 
 
 def _table(part: pd.DataFrame, name: str) -> str:
-    return pages.table(part.sort_values("clients", kind="stable"), TABLE1[name], beside_authors=False)
+    return pages.table(part.sort_values("clients", kind="stable"), TABLE1[name])
 
 
 def _ran(records: pd.DataFrame) -> list[str]:

@@ -109,7 +109,10 @@ def page(records: pd.DataFrame) -> Page:
     if "communities-crime" in set(records["set"]):
         notes.insert(1, reasons.CRIME)
     curves = _curves(records)
-    notes[1:1] = convergence.first_below(curves, "ε=0.01", STEPS, OURS)
+    notes[1:1] = [
+        *(line for method in (STEPS, OURS) for line in convergence.above_bound(curves, LEVELS, method)),
+        *convergence.first_below(curves, "ε=0.01", STEPS, OURS),
+    ]
     title = "Neural parties: training objective and DEO over rounds"
     figure = convergence.figure(curves, LEVELS, STYLES, title)
     shown = [*tables(records, ERROR_RATES, TABLE2), *convergence.ends(curves)]
