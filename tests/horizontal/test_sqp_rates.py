@@ -106,8 +106,9 @@ def test_where_no_model_has_them_the_nearest_is_returned_and_it_is_said() -> Non
     matrix, labels, frame = people(rows=200)
     both = [NeymanPearson(0.1, label=label, measure="error") for label in (1, -1)]
     model = HorizontalClassifier(solver="sqp", constraint=both)
-    with pytest.warns(ExactRatesWarning, match="no model was found with exact rates .* is missed by"):
+    with pytest.warns(ExactRatesWarning, match="no model was found with exact rates .* is missed by") as told:
         model.fit(matrix, labels, sensitive_features=frame, clients=np.arange(200) % 2)
+    assert model.certificate_.unmet in [str(one.message) for one in told]
     certificate, history = model.certificate_, model.history_
     assert not certificate.converged
     wrong = np.where(model.decision_function(matrix) > 0.0, 1, -1) != labels

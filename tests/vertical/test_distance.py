@@ -154,3 +154,14 @@ def test_a_search_that_leaves_the_bounds_starts_again_with_dearer_ones() -> None
     assert certificate.converged
     assert certificate.violation <= 1e-6
     assert certificate.objective - best <= 1e-3 * best
+
+
+@pytest.mark.parametrize(("constraint", "told"), [(None, "of itself above the least one"), (LossParity(0.02), "")])
+def test_a_run_cut_off_says_what_it_lacks(constraint: Any, told: str) -> None:
+    cut = subspace(small(5, rows=300, columns=20), constraint, [[*range(10)], [*range(10, 20)]], max_rounds=1, tol=1e-6)
+    assert not cut.certificate.converged
+    assert cut.certificate.unmet
+    assert told in cut.certificate.unmet
+    whole = subspace(small(5, rows=300, columns=20), constraint, [[*range(10)], [*range(10, 20)]], tol=1e-6)
+    assert whole.certificate.converged
+    assert whole.certificate.unmet is None

@@ -116,9 +116,10 @@ def hopeless() -> Problem:
 
 def test_where_no_model_meets_the_bounds_the_nearest_one_is_returned_and_it_is_said() -> None:
     problem, constraint = hopeless(), GroupAgainstOverall(0.002, measure="error")
-    with pytest.warns(ExactRatesWarning, match=r"no model was found .* exceeds its bound by 0\.\d+ at best"):
+    with pytest.warns(ExactRatesWarning, match=r"no model was found .* exceeds its bound by 0\.\d+ at best") as told:
         run = subspace(problem, constraint)
     assert not run.certificate.converged
+    assert run.certificate.unmet == str(told[0].message)
     assert run.certificate.violation > 0.0
     # Each of the rows of history that had the asked-for temperature misses at least as much.
     rounds = run.history.iloc[len(LADDER) + 1 :]

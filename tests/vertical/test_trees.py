@@ -345,9 +345,10 @@ def test_a_run_ends_by_leave_one_out_loss_with_the_best_model_it_had() -> None:
 def test_rows_that_cannot_hold_end_without_convergence() -> None:
     people = People(300)
     impossible = (NeymanPearson(0.05, label=1, measure="error"), NeymanPearson(0.05, label=-1, measure="error"))
-    with pytest.warns(ExactRatesWarning, match="no model was found that meets the bounds on held-out rows"):
+    with pytest.warns(ExactRatesWarning, match="no model was found that meets the bounds on held-out rows") as told:
         run = train(people, *impossible, max_rounds=4)
     assert not run.certificate.converged
+    assert run.certificate.unmet == str(told[0].message)
     assert run.certificate.violation > 0.01
 
 

@@ -108,7 +108,8 @@ class ProgramServer(HorizontalServer):
     def certificate(self) -> Certificate | None:
         if self.residual is None or self.status is None:
             return None
-        return self.residual.certificate(self.rounds, self.status is SolveStatus.CONVERGED, self.unmet())
+        unmet = self.unmet() or self.shortfall() or None
+        return self.residual.certificate(self.rounds, self.status is SolveStatus.CONVERGED, unmet)
 
     def unmet(self) -> str | None:
         """Say which part of the stopping rule is not met, where stationarity and violation do not tell."""

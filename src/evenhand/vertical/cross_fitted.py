@@ -208,13 +208,15 @@ class CrossFittedServer(Server):
         if isinstance(self.problem, CrossFitting):
             self.problem.take_models(list(self.scores))
         self.cut_back({name: int(self.best[name]) for name in self.size()})
+        converged = self.best["missed"] <= self.tolerance
         self.certificate = Certificate(
             stationarity=self.best["stationarity"],
             violation=self.violation(self.present()),
             complementarity=self.best["complementarity"],
             objective=self.objective(self.present()),
             rounds=self.round,
-            converged=self.best["missed"] <= self.tolerance,
+            converged=converged,
+            unmet=None if converged else self.unmet(),
         )
         self.done = True
 

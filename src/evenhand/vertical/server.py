@@ -173,8 +173,12 @@ class Server(Role):
         )
 
     def shortfall(self) -> str:
-        """Describe what the result misses beyond the certificate; empty if nothing."""
+        """Describe which constraints no model was found to meet; empty if none."""
         return ""
+
+    def unmet(self) -> str | None:
+        """Describe what an unconverged run lacks, beyond the certificate's numbers."""
+        return self.shortfall() or None
 
     def proofs(self) -> list[Proof]:
         """Return what the training rows prove about new rows, for constraints with a confidence level."""
@@ -204,6 +208,7 @@ class Server(Role):
             objective=self.objective(point),
             rounds=self.round,
             converged=converged,
+            unmet=None if converged else self.unmet(),
             **self.distance(point)._asdict(),
         )
         self.done = True

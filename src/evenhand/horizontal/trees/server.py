@@ -354,7 +354,8 @@ class HistogramServer(HorizontalServer):
         told: dict[str, Any] = {
             name: self.best[name] for name in ("stationarity", "violation", "complementarity", "objective")
         }
-        return Certificate(**told, rounds=self.round, converged=self.best["missed"] <= self.tolerance)
+        unmet = self.shortfall() or None
+        return Certificate(**told, rounds=self.round, converged=unmet is None, unmet=unmet)
 
     def record(self) -> dict[str, Any]:
         return {

@@ -171,7 +171,9 @@ class SubspaceServer(Server):
         if message.kind == GRADIENT_NORM.kind and self.closing:
             self.receive_gradient_norm(message, converged=False)
             if self.certificate is not None:
-                self.certificate = replace(self.certificate, converged=self._suffices())
+                converged = self._suffices()
+                unmet = None if converged else self.certificate.unmet
+                self.certificate = replace(self.certificate, converged=converged, unmet=unmet)
                 self._report(self.present())
             return ()
         raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
@@ -406,6 +408,21 @@ class SubspaceServer(Server):
             f"{missed:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
             + ("" if self.problem.steps > 0 else f". The search ended at its limit of {STEPS_OF_A_FIT} Newton steps")
         )
+
+    def unmet(self) -> str:
+        told, tol = self.shortfall(), self.job.tol
+        if told:
+            return told
+        point = self.present()
+        if point.violation > FEASIBLE:
+            return f"no model was found that meets the constraints: the worst is missed by {point.violation:.1e}"
+        slack, left = point.complementarity(self.multipliers), self.distance(point).value
+        left = left if np.isnan(self.left) else self.left
+        if slack > FEASIBLE:
+            return f"a multiplier times the slack of its constraint is {slack:.1e}, where {FEASIBLE:g} is allowed"
+        if left is not None and left > tol:
+            return f"the objective may be {left:.1e} of itself above the least one, where tol allows {tol:g}"
+        return "the last round lowered the objective, or exact rates moved, by more than the stopping rule allows"
 
     def proofs(self) -> list[Proof]:
         if not self.problem.proving.asks:
