@@ -18,7 +18,7 @@ from rich.table import Table
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.subspace import tiny_problem
+from evenhand.vertical.subspace import rate_search
 from evenhand_reproductions.in_memory import train_vertical
 
 
@@ -43,15 +43,15 @@ def main() -> None:
         table.add_row(str(history), "> 15" if there.empty else f"{there.index[0]:.0f}", *gaps)
     console.print(table)
 
-    ladder = tiny_problem.LADDER
+    ladder = rate_search.LADDER
     table = Table("draw", "objective with the ladder", "without")
     for seed in range(10, 15):
         job = Job(solver="subspace", constraints=(EqualizedOdds(0.01, measure="error"),), max_rounds=60)
         found = []
         for steps in (ladder, ()):
-            tiny_problem.LADDER = steps
+            rate_search.LADDER = steps
             found.append(train(job, source, seed).certificate.objective)
-        tiny_problem.LADDER = ladder
+        rate_search.LADDER = ladder
         table.add_row(str(seed), *(f"{objective:.4f}" for objective in found))
     console.print(table)
 

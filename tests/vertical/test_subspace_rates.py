@@ -25,7 +25,7 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
 from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.subspace.tiny_problem import LADDER, RateSchedule
+from evenhand.vertical.subspace.rate_search import LADDER, RateSchedule
 from evenhand_reproductions.in_memory import Holdings
 
 BLOCKS = [[0, 1], [2, 3, 4]]

@@ -32,7 +32,7 @@ from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import PER_ROW
 from evenhand.vertical.problem import message_sizes, own_lagrangian
-from evenhand.vertical.subspace.tiny_problem import LADDER, RateSchedule
+from evenhand.vertical.subspace.rate_search import LADDER, RateSchedule
 
 MOST_COLUMNS: Final = 256
 """Maximum number of the holder's columns that get a weight each. With more, one factor scales all its weights."""

@@ -17,7 +17,7 @@ label holder needs no direction.
 
 Past steps cost no messages: the server keeps their columns, and the party keeps the steps.
 
-Bounds on rates need extra steps at the server: see `tiny_problem.py`.
+Bounds on rates need extra steps at the server: see `rate_search.py`.
 """
 
 from evenhand.constraints.families import LOSSES

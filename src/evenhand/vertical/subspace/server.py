@@ -53,6 +53,7 @@ from evenhand.vertical.problem import (
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.party import Subspace
+from evenhand.vertical.subspace.rate_search import STEPS_OF_A_FIT, RateSchedule
 from evenhand.vertical.subspace.signs import REACHES
 from evenhand.vertical.subspace.stopping import (
     FEASIBLE,
@@ -64,7 +65,7 @@ from evenhand.vertical.subspace.stopping import (
     RoundProgress,
     likely_left,
 )
-from evenhand.vertical.subspace.tiny_problem import STEPS_OF_A_FIT, RateSchedule, TinyProblem, too_large_to_copy
+from evenhand.vertical.subspace.tiny_problem import TinyProblem, too_large_to_copy
 
 SINGLE = 1e-6
 """Smallest tolerance at which the steps of a large table are kept in single precision.
