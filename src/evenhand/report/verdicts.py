@@ -6,7 +6,7 @@ not seen support it:
 | state | rule |
 |---|---|
 | missed | the value on the training rows is above the bound, or the solver says so of leave-one-out scores |
-| contradicted | on held-out rows the value exceeds the bound by more than two standard errors |
+| contradicted | on held-out rows the value exceeds the bound by two standard errors, or more as the worst of many |
 | shown | the 95 % bound from held-out rows, or the proof asked for with `confidence`, is within the bound |
 | met | none of these: met on the training rows, but not shown for new people |
 """
@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from evenhand.constraints.group_cuts import MEANING
 from evenhand.constraints.kinds import KINDS
+from evenhand.constraints.proving import critical_value
 from evenhand.constraints.thresholds import RULES
 from evenhand.metrics.majority import below_majority as below
 
@@ -150,10 +151,19 @@ def _judge(train: Mapping[str, Any], test: Mapping[str, Any] | None, violated: b
         return "missed"
     if test is None or test["estimate"] is None:
         return "shown" if proven else "met"
-    if test["estimate"] - 2 * (test["standard_error"] or 0.0) > test["asked"]:
+    if test["estimate"] - _errors(test) * (test["standard_error"] or 0.0) > test["asked"]:
         return "contradicted"
     within = test["bound"] is not None and test["bound"] <= test["asked"]
     return "shown" if within or (proven and holds(test)) else "met"
+
+
+_TWO_ERRORS: Final = 0.9545
+"""Probability that one value is within two standard errors."""
+
+
+def _errors(test: Mapping[str, Any]) -> float:
+    """Return by how many standard errors chance seldom takes the worst of a constraint's values beyond the bound."""
+    return critical_value(_TWO_ERRORS, test.get("comparisons", 1))
 
 
 def _violated_left_out(result: Mapping[str, Any]) -> bool:
@@ -270,7 +280,10 @@ def beyond_bounds(result: Mapping[str, Any]) -> list[str]:
             f"{one['row']}: {value:.3f} on the held-out rows, above the bound of {one['asked']:g} ({one['constraint']})"
         )
         if error is not None:
-            chance = "this may be chance" if value - one["asked"] <= 2 * error else "this is unlikely to be chance"
-            line += f"; the standard error is {error:.3f}, so {chance}"
+            likely = value - one["asked"] <= _errors(one) * error
+            chance = "this may be chance" if likely else "this is unlikely to be chance"
+            compared = one.get("comparisons", 1)
+            worst_of = f", and it is the worst of {compared}" if compared > 1 else ""
+            line += f"; the standard error is {error:.3f}{worst_of}, so {chance}"
         said.append(line)
     return said
