@@ -77,7 +77,10 @@ def test_one_direction_tells_who_is_equal_to_whom(plain: Audit) -> None:
 
 def test_those_together_have_both_floors_and_no_victim_among_them(plain: Audit) -> None:
     together = plain.by_participant()["bank (server) + social"]
-    assert {one.target for one in together if "columns of" in one.target} == {"the columns of shop"}
+    assert {one.target for one in together if "the columns of" in one.target} == {
+        "the columns of shop",
+        "the columns of two values of shop",
+    }
     alone, both = (max(best(plain, who, "label").floors.values()) for who in ("shop", "shop + social"))
     assert both > alone
 

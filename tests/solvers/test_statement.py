@@ -33,6 +33,18 @@ def test_of_two_parties(job: dict[str, Any], said: str, unsaid: str) -> None:
     assert unsaid not in found
 
 
+def test_columns_of_two_values_are_named_behind_masks() -> None:
+    parts: dict[str, Any] = {"bank": "active", "shop": "passive", "phone": "passive"}
+    masked = Job(solver="subspace", protection="masked")
+    found = disclosure(masked, parts)
+    assert "sums over shop and phone only" in found
+    assert "columns of two values can be read without knowing any row" in found
+    assert "hidden-left" not in found
+    assert 'which rows a party lacks (ids = "hidden-left") among them' in disclosure(masked, parts, marks=True)
+    embedding = Job(solver="learners", model="own", protection="masked", options={"exchange": "embedding"})
+    assert 'exchange = "embedding" tells more than any other option' in disclosure(embedding, parts)
+
+
 def test_a_second_active_party_reads_all_labels() -> None:
     job = Job(solver="fairvfl", protection="none")
     found = disclosure(job, {"bank": "active", "phone": "active", "shop": "passive"})

@@ -20,6 +20,7 @@ from evenhand.auditing import (
     gradient_attacks,
     histogram_attacks,
     row_attacks,
+    separation,
     update_attacks,
     word_attacks,
 )
@@ -121,6 +122,7 @@ VERTICAL: Final = (
         controls.distinct,
     ),
     Attack("peaks", _reads("contribution"), column_attacks.peaks, controls.peaks),
+    Attack("blind separation", _reads("contribution"), separation.two_valued, controls.blind_separation),
     Attack("differencing", _reads("step"), difference_attacks.differencing, controls.differencing, _TWO),
     Attack("words", _reads("words"), word_attacks.words, controls.words),
     Attack("noise", _reads("ciphertext"), cipher_attacks.noise, controls.noise),

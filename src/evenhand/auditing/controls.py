@@ -17,6 +17,7 @@ from evenhand.auditing import (
     histogram_attacks,
     learners,
     row_attacks,
+    separation,
     update_attacks,
     word_attacks,
 )
@@ -150,6 +151,15 @@ def variance() -> Trial:
     columns = _one_hot(rng)[0]
     values = columns @ rng.normal(size=(8, 8))
     return _explained(learners.regress, values, columns, np.arange(ROWS) % 2 == 0, rng)
+
+
+def blind_separation() -> Trial:
+    """Six sums of a column of two values and five normal ones."""
+    rng = np.random.default_rng(24)
+    truth, half = rng.random(ROWS) < 0.3, np.arange(ROWS) % 2 == 0
+    sums = np.column_stack([truth - 0.3, rng.normal(size=(ROWS, 5))]) @ rng.normal(size=(6, 6))
+    guess = separation.match(separation.components(sums), truth, half)
+    return _told_apart(guess[~half], truth[~half])
 
 
 def membership() -> Trial:

@@ -18,8 +18,11 @@ VERSION: Final = 1
 FILE: Final = "audit.json"
 PICTURE: Final = "audit.png"
 SURE: Final = {"AUC": 0.995, "R²": 0.995, "share": 0.995}
-WITHOUT_COLUMNS: Final = {"membership", "inversion", "peaks", "leverage", "subset sums", "counts"}
-"""Attacks with a floor other than the attacker's own columns."""
+_WITHOUT: Final = ("membership", "inversion", "peaks", "leverage", "subset sums", "counts")
+WHENCE: Final = dict.fromkeys(_WITHOUT, "without them") | {
+    "blind separation": "from its own columns and random combinations of messages"
+}
+"""What the floors of attacks are from, where it is not the attacker's own columns alone."""
 NEGLIGIBLE: Final = 0.01
 """Smallest lift of an AUC or R² that matters in practice, even if more rows could prove a smaller one."""
 
@@ -80,7 +83,7 @@ class Finding:
     def words(self) -> str:
         """The finding as a sentence for a data-protection officer."""
         floor = max(self.floors.values(), default=0.0)
-        whence = "without them" if self.attack in WITHOUT_COLUMNS else "from its own columns"
+        whence = WHENCE.get(self.attack, "from its own columns")
         before = f"{whence} it could guess with {self.measure} {_short(floor)}"
         if not self.real:
             return (

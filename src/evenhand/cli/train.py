@@ -175,6 +175,6 @@ def run_with_progress(
     for line in (*tables.not_used(), *tables.not_shown()) if show else ():
         remark(line)
     if tell:
-        remark(disclosure(tables.terms.job, tables.terms.participants))
+        remark(disclosure(tables.terms.job, tables.terms.participants, marks=job.job.hides_presence))
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
         return run_vertical_job(job, base, out, on_round=progress.round, tables=tables, **settings)

@@ -13,7 +13,7 @@ from evenhand.solvers.roles import trainings
 MORE: Final = "To list every message: evenhand audit --plan JOB"
 
 
-def disclosure(job: Job, participants: Mapping[str, Part], *, noisy: bool = False) -> str:
+def disclosure(job: Job, participants: Mapping[str, Part], *, noisy: bool = False, marks: bool = False) -> str:
     """Return what the job's protection leaves to be read, by participant.
 
     Parameters
@@ -22,12 +22,14 @@ def disclosure(job: Job, participants: Mapping[str, Part], *, noisy: bool = Fals
         With its solver and its protection named, as terms hold it.
     noisy
         Whether clients add noise to what they send.
+    marks
+        Whether columns mark rows that a party lacks, which no message names.
     """
     level = "none" if job.protection == "auto" else job.protection
     if "client" in participants.values():
         said, times = _of_clients(level, noisy), 1 + job.searches
     else:
-        said, times = _of_parties(job, level, participants), trainings(VerticalTerms(job, participants, 0))
+        said, times = _of_parties(job, level, participants, marks), trainings(VerticalTerms(job, participants, 0))
     again = f" A rule chooses the cut, so the model is trained {times} times." if times > 1 else ""
     return f"Protection {level}: {said}.{again} {MORE}"
 
@@ -45,17 +47,17 @@ def _of_clients(level: str, noisy: bool) -> str:
     )
 
 
-def _of_parties(job: Job, level: str, participants: Mapping[str, Part]) -> str:
+def _of_parties(job: Job, level: str, participants: Mapping[str, Part], marks: bool) -> str:
     passive = [name for name, part in participants.items() if part == "passive"]
     others = [name for name, part in participants.items() if part == "active"][1:]
     label = "label" if job.loss == "logistic" else "target"
     sent = f"; {_listed(others)} (active) can read all {label}s and groups" if others else ""
     if not passive:
         return f"all parties hold the {label}s, and the server reads their scores{sent}"
-    return _of_passive(job, level, passive, label) + sent
+    return _of_passive(job, level, passive, label, marks) + sent
 
 
-def _of_passive(job: Job, level: str, passive: list[str], label: str) -> str:
+def _of_passive(job: Job, level: str, passive: list[str], label: str, marks: bool) -> str:
     compares = any(one.compares_groups for one in job.constraints)
     who, what = _listed(passive), f"the {label} of each row"
     if compares:
@@ -71,8 +73,21 @@ def _of_passive(job: Job, level: str, passive: list[str], label: str) -> str:
     else:
         told = f"{who} can work out {what}"
     if level != "none":
-        return f"{told}; the server reads sums over {who} only, which tell it a part of their columns"
+        return f"{told}; the server reads sums over {who} only, which {_of_sums(job, marks)}"
     return f"{told}; {_of_scores(job.solver)}"
+
+
+def _of_sums(job: Job, marks: bool) -> str:
+    """Return what sums over passive parties tell the server of their columns."""
+    which = "columns of two values"
+    if marks:
+        which += ', which rows a party lacks (ids = "hidden-left") among them,'
+    told = f"tell it a part of their columns: {which} can be read without knowing any row"
+    if job.options.get("exchange") == "embedding":
+        told += (
+            '. exchange = "embedding" tells more than any other option: as many functions as columns tell nearly all'
+        )
+    return told
 
 
 def _of_scores(solver: str) -> str:

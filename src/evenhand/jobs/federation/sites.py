@@ -285,7 +285,7 @@ def server_program(
     of_parts = {name: scores[part] for name, part in parts_of(rows.test).items()}
     if trained is not None:
         _check_same_scores(trained, of_parts["train"])
-    result = vertical_result(terms, told, of_parts, rows.measured, trained_with, job.job.to_threshold())
+    result = vertical_result(terms, told, of_parts, rows.measured, trained_with, job.job)
     if (stated := label_statement(terms, key)) is not None:
         result["privacy"] = {job.holder: stated.as_dict()}
     if gone:

@@ -135,6 +135,11 @@ class VerticalJobSection(TrainingSection):
         return self.ids in ("left", "private-left", "hidden-left")
 
     @property
+    def hides_presence(self) -> bool:
+        """Whether no message says which rows of the label holder a party has."""
+        return self.ids == "hidden-left"
+
+    @property
     def finishes(self) -> bool:
         """Whether the label holder refits the model with its true labels after training."""
         return self.label_privacy is not None and self.label_privacy.finish
@@ -309,7 +314,7 @@ def check_extends(section: VerticalJobSection, job: Job) -> None:
 
 def check_hidden(section: VerticalJobSection, job: Job, parts: Mapping[str, Part]) -> None:
     """Refuse hidden presence where messages of training or scoring would tell it."""
-    if section.ids != "hidden-left":
+    if not section.hides_presence:
         return
     terms, where = vertical_terms(job, parts, 0, {}), 'ids = "hidden-left"'
     if len(terms.active) > 1 or len(terms.passive) < 2 or not terms.only_sums:

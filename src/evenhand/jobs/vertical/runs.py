@@ -11,7 +11,7 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints.proving import Proof
-from evenhand.constraints.thresholds import Cut, Threshold
+from evenhand.constraints.thresholds import Cut
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import (
     PartyTable,
@@ -27,7 +27,7 @@ from evenhand.jobs.quality import QualityRows, check_measurable, not_shown, qual
 from evenhand.jobs.results import later_shortfalls, recalibrated, run_result
 from evenhand.jobs.tables import absent_rows, not_used, parts_of
 from evenhand.jobs.vertical.extending import check_extended, earlier_multipliers, earlier_part
-from evenhand.jobs.vertical.file import VerticalJobFile
+from evenhand.jobs.vertical.file import VerticalJobFile, VerticalJobSection
 from evenhand.jobs.vertical.rows import TableRows
 from evenhand.models.base import Scorer
 from evenhand.models.importances import permutation_importances
@@ -258,7 +258,7 @@ def run_vertical_job(
         require_unchanged(tables.seen)
         for name, model in run.models.items():
             write_party(folder, name, tables.encoders[name], model, tables.rows[name].reference)
-        result = _result(run, tables, job.job.to_threshold())
+        result = _result(run, tables, job.job)
         if run.label_privacy is not None:
             result["privacy"] = {tables.holder: run.label_privacy.as_dict()}
         folder.finish(result)
@@ -291,10 +291,10 @@ def _of_parts(run: VerticalRun, tables: VerticalTables) -> dict[str, Array]:
     return {name: scores[rows] for name, rows in tables.parts().items()}
 
 
-def _result(run: VerticalRun, tables: VerticalTables, threshold: float | Threshold) -> dict[str, Any]:
+def _result(run: VerticalRun, tables: VerticalTables, section: VerticalJobSection) -> dict[str, Any]:
     told = ServersWord(run.certificate, run.proofs, run.statistics, run.unseen_scores, run.cut)
     of_parts = _of_parts(run, tables)
-    return vertical_result(tables.terms, told, of_parts, tables.labelled(), run.transcript, threshold)
+    return vertical_result(tables.terms, told, of_parts, tables.labelled(), run.transcript, section)
 
 
 class ServersWord(NamedTuple):
@@ -314,10 +314,10 @@ def vertical_result(
     scores: Mapping[str, Array],
     rows: Mapping[str, QualityRows],
     transcript: Transcript,
-    threshold: float | Threshold,
+    section: VerticalJobSection,
 ) -> dict[str, Any]:
     """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
-    job, labels = terms.job, rows["train"].names
+    job, labels, threshold = terms.job, rows["train"].names, section.to_threshold()
     if job.classes:
         cut = Cut()
     elif told.cut is None:
@@ -331,7 +331,7 @@ def vertical_result(
         **quality(rows, scores, constraints=job.asked, cut=cut),
         **recalibrated(job, rows, scores, told.unseen_scores),
         "statistics": dict(told.statistics),
-        "disclosure": disclosure(job, terms.participants),
+        "disclosure": disclosure(job, terms.participants, marks=section.hides_presence),
     }
     result["shortfalls"] += later_shortfalls(job, result)
     return result

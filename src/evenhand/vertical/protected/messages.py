@@ -18,8 +18,9 @@ MASKED = Schema(
         "the sum: the change of every row's score that all passive parties together propose, and inner "
         "products summed over them. Rows that are equal in all these columns have equal entries in the sum, "
         "and from many sums the server can fit a part of the columns (privacy.md has measurements; fewer "
-        "rounds, or one band instead of two, reveal less). With a single passive party, the sum is its own "
-        "message."
+        "rounds, or one band instead of two, reveal less). A column of two values, such as the mark of rows that a "
+        "party lacks, can be read from the sums of one run without knowing any row. With a single passive party, the "
+        "sum is its own message."
     ),
 )
 JOINING = Schema(
@@ -119,7 +120,11 @@ SHARED_DIRECTION = Schema(
     reveals=(
         "The party's shares of what direction holds: the change of every row's score along its directions, and inner "
         "products of its directions. It is sent behind masks only (masked), so that the server learns the sum over "
-        "passive parties: what it learns at protection masked, and one squared norm of the slope."
+        "passive parties: what it learns at protection masked, and one squared norm of the slope. Where one of the two "
+        "parts of a party's directions would be next to zero, as with a single column, the party moves a share of the "
+        "other part into it. The share is the same in all rounds and follows from how often each value of its columns "
+        "occurs: who knows that, such as how many rows have either of two values, knows the share, and can take the "
+        "party's directions out of one combination of the two sums."
     ),
     coverage=Coverage(summed=True),
     most=REPEATABLE,
