@@ -39,6 +39,7 @@ from evenhand.programs.combining.leaves import LeafColumns, tied
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.runtime.inprocess import InProcess, VirtualClock
+from evenhand.solvers import Trees
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.crossing import GrowingTree
@@ -249,7 +250,7 @@ def test_constraints_hold_and_the_certificate_is_true(constraint: Constraint, gr
 
 def test_exact_rates_are_asked_for_by_default_and_can_be_let_go() -> None:
     people, new, constraint = People(1500, seed=7), People(20000, seed=1), EqualizedOdds(0.01, measure="error")
-    exact, smooth = (train(people, constraint, options={"exact_rates": one}) for one in (True, False))
+    exact, smooth = (train(people, constraint, options={"exact_rates": one, "leaves": 16}) for one in (True, False))
     bounds = people.lagrangian(constraint).constraints.bounds
     missed = [
         bounds.violation(new.lagrangian(constraint).at(scores(run, new.parties())).exact) for run in (exact, smooth)
@@ -569,7 +570,7 @@ def test_messages_about_trees_across_parties_are_checked() -> None:
     with pytest.raises(ProtocolError, match="splits of 99 nodes"):
         bank.receive(NODES.message("server", "bank", round=1, count=99, **rows))
     with pytest.raises(ProtocolError, match="the server keeps another"):
-        bank.receive(LEAF_VALUES.message("server", "bank", values=np.zeros((0, 16)), intercept=0.0, splits=[4]))
+        bank.receive(LEAF_VALUES.message("server", "bank", values=np.zeros((0, 4)), intercept=0.0, splits=[4]))
     with pytest.raises(ProtocolError, match="invalid routes"):
         bank.receive(ROUTES.message("server", "bank", sizes=[2], nodes=np.zeros((1, 4)), values=[0.0]))
     with pytest.raises(ProtocolError, match="takes no 'routes'"):
@@ -696,3 +697,15 @@ def test_a_protection_that_trees_cannot_have_is_refused() -> None:
     """Leaves are grown from every row's own derivatives: no sum over parties could take their place."""
     with pytest.raises(InputError, match=r"'trees' does not support protection 'masked'"):
         train(People(100), protection="masked")
+
+
+def test_trees_of_small_tables_have_fewer_leaves() -> None:
+    assert [Trees().leaves_of(rows) for rows in (4000, 4001, 16001)] == [4, 8, 16]
+    assert Trees(leaves=12).leaves_of(100) == 12
+    assert Trees(interactions="full").leaves_of(100) == 16
+    people, new = People(600, seed=5), People(8000, seed=6)
+    found = [
+        roc_auc_score(new.labels, scores(train(people, options=options), new.parties()))
+        for options in ({}, {"leaves": 16})
+    ]
+    assert found[0] > found[1]

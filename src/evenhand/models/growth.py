@@ -13,6 +13,7 @@ from evenhand.protocol.job import CheckedOptions, Count, Share
 
 MOST_LEAVES = 256
 """A row's leaf travels as one byte."""
+Leaves = Annotated[int, Field(ge=2, le=MOST_LEAVES)]
 
 
 FEWEST_ROWS = 60
@@ -25,8 +26,6 @@ class GrowthOptions(CheckedOptions):
 
     Parameters
     ----------
-    leaves
-        Maximum number of leaves of a tree, at most 256.
     depth
         Maximum depth of a tree; 0 is unlimited.
     rows_a_leaf
@@ -43,7 +42,6 @@ class GrowthOptions(CheckedOptions):
         1 fits a single model, with bounds at leave-one-out scores, as do ``exact_rates=False`` and bounds of zero.
     """
 
-    leaves: Annotated[int, Field(ge=2, le=MOST_LEAVES)] = 16
     depth: Annotated[int, Field(ge=0, le=64)] = 6
     rows_a_leaf: Annotated[int, Field(ge=1, lt=2**31)] = 20
     shrinkage: Share = 0.5
@@ -63,8 +61,14 @@ class HistogramTrees(GrowthOptions):
 
     Here each step adds one tree to each model; in vertical runs every party adds one. None of `patience` is 8 steps.
     Without constraints a single model is fitted, because each more costs as many sums.
+
+    Parameters
+    ----------
+    leaves
+        Maximum number of leaves of a tree, at most 256.
     """
 
+    leaves: Leaves = 16
     shrinkage: Share = 0.3
 
     def models_of(self, n_rows: int, inequalities: Sequence[Inequality]) -> int:

@@ -8,9 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from evenhand.errors import InputError
-from evenhand.models.growth import GrowthOptions
+from evenhand.models.growth import GrowthOptions, Leaves
 from evenhand.protocol.terms import VerticalTerms
 
+LEAVES = ((4_000, 4), (16_000, 8))
+"""Most rows for which trees have so few leaves."""
+MOST = 16
+"""Leaves of a tree with more rows, and of one that crosses parties."""
 Interactions = Literal["none", "relay", "full", "auto"]
 
 
@@ -20,6 +24,9 @@ class Trees(GrowthOptions):
 
     Parameters
     ----------
+    leaves
+        Maximum number of leaves of a tree, at most 256. None is 4 up to 4,000 rows, 8 up to 16,000, and else 16, as
+        with `interactions`: on small tables trees with more leaves rank new rows worse.
     trees
         Number of trees that each party grows in a round. More trees need fewer rounds, and overfit sooner.
     interactions
@@ -42,6 +49,7 @@ class Trees(GrowthOptions):
     parties, because the first splits of an interaction gain nothing yet.
     """
 
+    leaves: Leaves | None = None
     trees: Annotated[int, Field(ge=1, le=16)] = 1
     interactions: Interactions = "none"
     monotone: bool = False
@@ -50,6 +58,13 @@ class Trees(GrowthOptions):
         super().__post_init__()
         if self.monotone and self.interactions != "none":
             raise InputError("monotone needs interactions='none': trees across parties keep no order")
+
+    def leaves_of(self, rows: int) -> int:
+        """Return the maximum number of leaves of a tree in a run with so many rows."""
+        if self.leaves is not None:
+            return self.leaves
+        fewer = (leaves for most, leaves in LEAVES if rows <= most and self.interactions == "none")
+        return next(fewer, MOST)
 
     def folds_of(self, terms: VerticalTerms) -> int:
         """Return the number of models that a run fits."""

@@ -44,7 +44,8 @@ class TreesParty(Party):
         check_rows(terms, name, own)
         if own.weights is not None:
             raise InputError(f"{name}: trees cannot start from an earlier run; start without its weights")
-        shape = TreeShape(options.leaves, options.depth, options.rows_a_leaf, terms.n_rows * terms.regulariser)
+        self.leaves = options.leaves_of(terms.n_rows)
+        shape = TreeShape(self.leaves, options.depth, options.rows_a_leaf, terms.n_rows * terms.regulariser)
         # Each party has a seed of its own, so that adding a party does not change the other parties' trees.
         seed = int(np.random.SeedSequence([terms.job.seed, terms.names.index(name)]).generate_state(1)[0]) % 2**31
         monotone = self._monotone(name, own)
@@ -56,7 +57,7 @@ class TreesParty(Party):
         sizes = {
             "folds": self.folds,
             "trees": self.folds * options.trees,
-            "leaves": options.leaves,
+            "leaves": self.leaves,
             "packed": packed_size(terms.n_rows),
         }
         self.sizes = {**self.sizes, **sizes}
@@ -103,7 +104,7 @@ class TreesParty(Party):
         leaves, trees = np.concatenate(grown, axis=1), self.folds * trees
         self.effort += trees * self.model.effort
         counts = np.array([leaf_count(tree) for tree in self.model.trees[-trees:]])
-        proportions = np.zeros((trees, self.options.leaves))
+        proportions = np.zeros((trees, self.leaves))
         if any(self.model.monotone):
             for row, tree in zip(proportions, self.model.trees[-trees:], strict=True):
                 row[: leaf_count(tree)] = leaf_values(tree)
@@ -118,9 +119,9 @@ class TreesParty(Party):
         return found
 
     def _offer(self, nodes: Any, count: int) -> Message:
-        if not 0 < count <= self.options.leaves:
-            raise ProtocolError(f"{self.name} was asked for splits of {count} nodes; it allows {self.options.leaves}")
-        gains = np.zeros(self.options.leaves)
+        if not 0 < count <= self.leaves:
+            raise ProtocolError(f"{self.name} was asked for splits of {count} nodes; it allows {self.leaves}")
+        gains = np.zeros(self.leaves)
         gains[:count], right = self.model.offer(nodes, count, self.gradient, self.curvature)
         self.effort += self.model.effort
         return OFFER.message(self.name, SERVER, round=self.round, gains=gains, right=np.packbits(right))
@@ -135,7 +136,7 @@ class TreesParty(Party):
     def _grow_inside(self, relay_leaves: Any, count: int) -> Message:
         if not 0 < count <= MAX_RELAY_LEAVES or (relay_leaves >= count).any():
             raise ProtocolError(f"{self.name} was asked to grow in {count} relay leaves, but was sent others")
-        leaves = leaves_inside(self.options.leaves)
+        leaves = leaves_inside(self.leaves)
         found, counts = self.model.grow_inside(relay_leaves, count, self.gradient, self.curvature, leaves)
         self.effort += self.model.effort
         return RELAYED.message(self.name, SERVER, round=self.round, leaves=found, counts=counts)

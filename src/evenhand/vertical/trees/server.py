@@ -80,12 +80,13 @@ class TreesServer(CrossFittedServer):
             patience=options.steps_of_patience,
         )
         self.trees = self.folds * options.trees
-        sizes = {"folds": self.folds, "trees": self.trees, "leaves": options.leaves}
+        self.leaves = options.leaves_of(terms.n_rows)
+        sizes = {"folds": self.folds, "trees": self.trees, "leaves": self.leaves}
         self.sizes = {**self.sizes, **sizes, "packed": packed_size(terms.n_rows)}
         grain = self.lagrangian.constraints.grain
         self.rows_a_leaf = fewest_rows_a_leaf(terms.n_rows, grain) if self.folds > 1 else 0
         # Leaf values of the parties' own trees, by round, party, tree and leaf.
-        self.values: Array = np.zeros((0, len(self.parties), self.trees, options.leaves))
+        self.values: Array = np.zeros((0, len(self.parties), self.trees, self.leaves))
         # Trees that cross parties, the one being grown, and the number of splits that each party has offered for them.
         self.crossing: list[CrossTree] = []
         self.growing: GrowingTree | None = None
@@ -124,10 +125,10 @@ class TreesServer(CrossFittedServer):
     def check_answer(self, message: Message) -> None:
         if message.kind == LEAVES.kind:
             counts = message["counts"]
-            if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
+            if (counts < 1).any() or (counts > self.leaves).any() or (message["leaves"] >= counts).any():
                 raise ProtocolError(f"server: {message.sender} sent leaves that its trees do not have")
         place, whole = self.place(message), message.kind != RELAY_LEAVES.kind or are_relay_leaves(message)
-        if not whole or (self.relay is not None and not self.relay.fits(place, message, self.options.leaves)):
+        if not whole or (self.relay is not None and not self.relay.fits(place, message, self.leaves)):
             raise ProtocolError(f"server: {message.sender} sent relay leaves or leaves that do not exist")
 
     def _ask(self, gradient: Array, curvature: Array) -> Sends:
@@ -194,7 +195,7 @@ class TreesServer(CrossFittedServer):
         right = [np.unpackbits(answer["right"], count=self.terms.n_rows).astype(bool) for answer in answers]
         numbers = self.offered[:, None] + np.cumsum(gains > 0.0, axis=1) - 1
         self.offered = self.offered + (gains > 0.0).sum(axis=1)
-        tree.split(gains, right, numbers, self.options.leaves, self.options.depth)
+        tree.split(gains, right, numbers, self.leaves, self.options.depth)
         if len(tree.frontier) and self.round < self.job.max_rounds:
             self.round += 1
             body = {"round": self.round, "count": len(tree.frontier), "nodes": tree.numbers}
@@ -209,7 +210,7 @@ class TreesServer(CrossFittedServer):
 
     def _combine(self, answers: Sequence[Message]) -> Sends:
         """Solve for the leaf values of the parties' own trees; the model is the average over folds."""
-        given = leaves_by_fold(answers, self.folds, self.options.trees, self.options.leaves)
+        given = leaves_by_fold(answers, self.folds, self.options.trees, self.leaves)
         ordered = [bool(answer["proportions"].any()) for answer in answers]
         trees = np.flatnonzero(np.repeat(ordered, self.options.trees))
         fit, values = fit_in_order(self._fit, given, trees)
@@ -259,7 +260,7 @@ class TreesServer(CrossFittedServer):
             LEAF_VALUES.message(
                 SERVER,
                 party,
-                values=self.values[:, place].reshape(-1, self.options.leaves),
+                values=self.values[:, place].reshape(-1, self.leaves),
                 intercept=self.intercept if party == self.terms.active[0] else 0.0,
                 splits=taken[place],
             )
