@@ -133,6 +133,25 @@ def test_each_attempt_at_a_run_counts(tmp_path: Path) -> None:
     assert [one["kind"] for one in lines] == ["rounds"] * 7
 
 
+def test_a_round_does_not_read_the_whole_ledger_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line a round makes long ledgers. What others have added since is read, and a ledger put back is read anew."""
+    ledger, other = Ledger(tmp_path), Ledger(tmp_path)
+    for _ in range(200):
+        ledger.add_round("t.csv", "one", 1000)
+    before, parsed, loads = (tmp_path / LEDGER).read_bytes(), list[str](), json.loads
+    monkeypatch.setattr("json.loads", lambda text: parsed.append(text) or loads(text))
+    other.add_round("t.csv", "two", 1000)
+    assert len(parsed) == 200
+    for _ in range(10):
+        ledger.add_round("t.csv", "one", 1000)
+    assert len(parsed) < 220
+    assert ledger.rounds("t.csv") == other.rounds("t.csv") == 211
+    (tmp_path / LEDGER).write_bytes(before)
+    assert ledger.rounds("t.csv") == 200
+    (tmp_path / LEDGER).unlink()
+    assert ledger.rounds("t.csv") == 0
+
+
 def test_a_round_is_on_disk_before_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "no space left on device")

@@ -83,10 +83,18 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LEDGER
+        self._known: list[Release] = []
+        self._read = 0
+        """Bytes of the file that the known lines are from."""
 
-    def entries(self) -> list[Release]:
+    def entries(self) -> Sequence[Release]:
         """Return all lines; refuse a damaged file, because what was spent is then unknown."""
-        return [Release(**line) for line in _lines(self.path)]
+        if self._read > (self.path.stat().st_size if self.path.exists() else 0):
+            self._known, self._read = [], 0
+        # Only what was added since: there is a line for each round.
+        lines, self._read = _lines(self.path, self._read)
+        self._known += [Release(**line) for line in lines]
+        return self._known
 
     def spent(self, data: str, kind: Kind | None = None) -> float:
         """Return the ε that a table has spent, of all kinds or of one."""
@@ -175,7 +183,9 @@ class Ledger:
     def add_round(self, data: str, run: str, most: int | None) -> None:
         """Record a round before it is answered; refuse more than `most` over all runs on the table, if that is set."""
         with self._locked():
-            if most is not None and (taken := self.rounds(data)) >= most:
+            # A damaged ledger is refused, also without a limit.
+            taken = self.rounds(data)
+            if most is not None and taken >= most:
                 raise RunError(
                     f"{data} has taken {taken} rounds in all runs and attempts, and the policy's most_rounds is "
                     f"{most}: none is left, and this one is refused. evenhand ledger shows what each run took"
@@ -183,12 +193,16 @@ class Ledger:
             self._add(Release("rounds", data, "", 0.0, run=run), Limits())
 
     def _add(self, entry: Release, limits: Limits) -> None:
-        for most, spent, name in (
-            (limits.labels if entry.kind == "labels" else None, self.spent(entry.data, "labels"), "label_epsilon"),
-            (limits.everything, self.spent(entry.data), "most_epsilon"),
-        ):
+        asked: list[tuple[float | None, Kind | None, str]] = [
+            (limits.labels if entry.kind == "labels" else None, "labels", "label_epsilon"),
+            (limits.everything, None, "most_epsilon"),
+        ]
+        for most, kind, name in asked:
+            if most is None:
+                continue
+            spent = self.spent(entry.data, kind)
             # Without the last digits, in which sums of floating-point numbers are not exact.
-            if most is not None and spent + entry.epsilon > most * (1 + 1e-9):
+            if spent + entry.epsilon > most * (1 + 1e-9):
                 raise RunError(
                     f"{entry.data} has spent ε = {spent:g}, this job would spend {entry.epsilon:g} more, and the "
                     f"policy's {name} is {most:g}. Use a smaller ε; evenhand ledger shows what was spent"
@@ -230,7 +244,7 @@ class AnsweredOnce:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = {line["question"]: line["content"] for line in _lines(path)}
+        self._known = {line["question"]: line["content"] for line in _lines(path)[0]}
 
     def __call__(self, question: str, content: bytes) -> None:
         """Record a question before it is answered; refuse another content than an earlier attempt was asked with.
@@ -264,9 +278,15 @@ def data_name(section: TableSection) -> str:
     return f"{place}: {section.sql}" if section.sql is not None else str(place)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Return the lines from a place in bytes on, and where they end."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        if not path.exists():
+            return [], 0
+        with path.open("rb") as file:
+            file.seek(begin)
+            content = file.read()
+        return [json.loads(line) for line in content.decode().split("\n") if line], begin + len(content)
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read ({error}); restore it, it says what was released before") from error
 

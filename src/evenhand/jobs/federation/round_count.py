@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from evenhand.jobs.federation.files import PartyFile
@@ -36,7 +37,7 @@ class RoundCount:
     @property
     def policy(self) -> OwnPolicy:
         """Return the participant's policy; a job must leave room for the rounds of other runs."""
-        return self.own.policy.to_policy(lambda: Ledger(self.base).rounds(self._table, without=self._run))
+        return self.own.policy.to_policy(lambda: self._ledger.rounds(self._table, without=self._run))
 
     def counted(self, run_training: TrainingRunner) -> TrainingRunner:
         """Return a runner that records each round on disk before the training role answers it."""
@@ -48,7 +49,11 @@ class RoundCount:
         return run
 
     def _record(self) -> None:
-        Ledger(self.base).add_round(self._table, self._run, self.own.policy.most_rounds)
+        self._ledger.add_round(self._table, self._run, self.own.policy.most_rounds)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.base)
 
     @property
     def _table(self) -> str:
