@@ -261,14 +261,18 @@ def main() -> None:
 
 
 def summed(table: pd.DataFrame) -> None:
-    """Print what the targets are about: means over draws, and the worst cell."""
-    cells = table.groupby(["set", "absence"], sort=False).mean()
-    for what, values in (
-        ("AUC of left less that of pooled zeros and marks", cells["left"] - cells["zeros"]),
-        ("AUC of trees less that of LightGBM with NaN", cells["trees"] - cells["NaN"]),
-        ("AUC of left less that of inner", cells["left"] - cells["inner"]),
+    """Print what the targets are about: means over draws, and the worst cell with its standard error over draws."""
+    for what, one, other in (
+        ("AUC of left less that of pooled zeros and marks", "left", "zeros"),
+        ("AUC of trees less that of LightGBM with NaN", "trees", "NaN"),
+        ("AUC of left less that of inner", "left", "inner"),
     ):
-        print(f"{what}: mean {values.mean():+.4f}, lowest {values.min():+.4f} ({' '.join(values.idxmin())})")
+        cells = (table[one] - table[other]).groupby([table["set"], table["absence"]], sort=False)
+        values, errors = cells.mean(), cells.sem()
+        worst = values.idxmin()
+        print(
+            f"{what}: mean {values.mean():+.4f}, lowest {values.min():+.4f} ± {errors[worst]:.4f} ({' '.join(worst)})"
+        )
     for what, values in (
         ("linear", table["rounds"] - table["rounds whole"]),
         ("trees", table["rounds trees"] - table["rounds trees whole"]),

@@ -162,3 +162,24 @@ def test_parties_go_on_from_their_own_folders_between_organisations(tmp_path: Pa
         assert end["certificate"]["rounds"] <= anew["certificate"]["rounds"]
     with pytest.raises(AssertionError, match="the server has no run 'monday'"):
         _federated(tmp_path, paths, changed("none", ["bank", "phone"], extends="monday"), "none")
+
+
+def test_other_classes_than_those_of_the_earlier_run_are_refused(tmp_path: Path) -> None:
+    job = _job(tmp_path, protection="none", max_rounds=2)
+    run = run_vertical_job(job, tmp_path, tmp_path / "run").folder.path
+    table = tmp_path / "bank" / "table.csv"
+    frame = pd.read_csv(table)
+    frame["good"] = frame["good"].where(frame["income"] < 1, "perhaps")
+    frame.to_csv(table, index=False)
+    content = extending(job, run).model_dump(exclude_unset=True)
+    content["party"][0]["label"] = {"column": "good", "classes": ["no", "perhaps", "yes"]}
+    with pytest.raises(JobError, match=r"run has two labels, and this job has 3 classes.*or train anew"):
+        load_vertical_tables(parse_vertical(content, "job"), tmp_path)
+
+
+def test_a_partys_own_model_with_another_solver_is_refused(tmp_path: Path) -> None:
+    content = _job(tmp_path).model_dump(exclude_unset=True)
+    content["job"]["solver"] = "subspace"
+    content["party"][1]["model"] = "mlp"
+    with pytest.raises(JobError, match='own choice need solver = "learners"; set that, or remove the party\'s model'):
+        parse_vertical(content, "job")

@@ -223,6 +223,19 @@ def clinics(folder: Path, data: dict[str, Any]) -> object:
     return ends["south"]
 
 
+def ends_of(job: Any, paths: dict[str, Path]) -> dict[str, Any]:
+    """Run a job across columns; return everybody's end."""
+
+    def server(site: Any) -> Any:
+        return server_part(job, lambda: site_env(paths["bank"]), lambda: site.transcript, identity=paths["identity"])
+
+    def party(name: str) -> Any:
+        return lambda _: party_part(job, site_env(paths[name]), None)
+
+    with one_blas_thread():
+        return run_sites({SERVER: server, **{name: party(name) for name in job.parts}}, Network())
+
+
 def every_column_by_default(folder: Path) -> object:
     return clinics(folder, {})
 
@@ -253,6 +266,26 @@ def a_long_list_under_private_ids(_: Path) -> object:
     (blinded,) = (one for one in parties["bank"].start() if one.receiver == "shop")
     parties["shop"].start()
     return parties["shop"].receive(blinded)
+
+
+def a_short_list_under_private_ids(_: Path) -> object:
+    pytest.importorskip("nacl")
+    everybody = Alignment(["bank", "shop"], "bank", "private", own_least=41)
+    bank, shop = everybody.party("bank", EVERYBODY[:40]), everybody.party("shop", EVERYBODY)
+    shop.start()
+    return shop.receive(next(one for one in bank.start() if one.receiver == "shop"))
+
+
+def few_rows_in_common(folder: Path) -> object:
+    """The job asks for no number of common rows, and the server tells all parties to take 120."""
+    paths = write_shops(folder, {"solver": "subspace", "ids": "left", "max_rounds": 1, "protection": "none"})
+    paths["shop"].write_text(paths["shop"].read_text() + "\n[policy]\nleast_common = 121\n")
+    job: Any = read_federation_job(paths["job"])
+    return ends_of(job, paths)["shop"]
+
+
+def a_run_that_goes_on_without_somebody(_: Path) -> object:
+    return goes_on(OwnPolicy(lost_party="end"), with_job(HONEST, lost_party="continue"))
 
 
 def a_question_after_none(folder: Path) -> object:
@@ -309,6 +342,10 @@ HOSTILE: dict[str, list[tuple[Attempt, str]]] = {
         (one_person_named_often, "different ones; the message is refused"),
         (more_rows_in_the_terms_than_there_are, "the terms state 200 training rows, but shop has 2"),
     ],
+    "least_common": [
+        (a_short_list_under_private_ids, "compares its own with 41 or more"),
+        (few_rows_in_common, "shop shares 120 rows with the others, fewer than the 121 of its policy"),
+    ],
     "participants": [(somebody_else_joins, "no part together with broker")],
     "protected": [
         (noise_in_name_only, "only where noise covers all that clients send"),
@@ -336,6 +373,7 @@ HOSTILE: dict[str, list[tuple[Attempt, str]]] = {
         (sums_of_fewer_in_the_terms, "sums over 1 clients; it wants 2 or more"),
         (a_sum_without_one_of_us, "the difference would show 1 of them"),
     ],
+    "lost_party": [(a_run_that_goes_on_without_somebody, "takes part only where the run ends")],
     "allow_experimental": [(a_broken_level_with_the_jobs_own_flag, "encrypted is broken by a test")],
     "label_epsilon": [
         (labels_without_privacy, "labels have no privacy"),

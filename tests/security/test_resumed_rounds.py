@@ -126,3 +126,15 @@ def test_a_policy_compares_the_rounds_of_all_trainings(constraint: Any, training
     assert site_env(paths["shop"]).own.policy.to_policy()(terms) is None
     told = notice(read_federation_job(paths["job"]), "shop", terms)
     assert f"at most {ROUNDS} rounds in each of {trainings} trainings" in told
+
+
+def test_the_rows_of_a_run_stay_the_same_in_all_attempts(tmp_path: Path) -> None:
+    """A server that takes others in the next attempt would learn the difference of two sums; here a table changes."""
+    job: dict[str, Any] = {"solver": "subspace", "protection": "none", "max_rounds": ROUNDS, "tol": 0.0, "ids": "inner"}
+    paths = write_shops(tmp_path, job)
+    assert isinstance(attempt(paths, tmp_path / "runs", False, 1)[0]["server"], Exception)
+    table = paths["phone"].parent / "table.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
+    ends, count = attempt(paths, tmp_path / "runs", True, 1)
+    assert "the list of common rows was answered before" in str(ends["shop"])
+    assert count == 0

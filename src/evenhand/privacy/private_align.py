@@ -90,6 +90,8 @@ class BlindingParty(Role):
     most_ids
         Most ids that another party's set may have. A set of all possible ids would find all of this party's people. By
         default ten times this party's own number, and at least 1,000.
+    fewest_ids
+        Fewest ids that another party's set may have: a set of a few people asks whether these are in the table.
 
     Attributes
     ----------
@@ -97,13 +99,16 @@ class BlindingParty(Role):
         The rows to take, in order, −1 for rows that the party lacks; None if there was a problem.
     """
 
-    def __init__(self, name: str, ids: pd.Index, *, key: bytes | None = None, most_ids: int | None = None) -> None:
+    def __init__(
+        self, name: str, ids: pd.Index, *, key: bytes | None = None, most_ids: int | None = None, fewest_ids: int = 0
+    ) -> None:
         super().__init__(name, {})
         if ids.has_duplicates:
             raise DataError(f"{name} has an id more than once")
         self._ids = ids
         self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
         self._most_ids = max(_FEWEST_IDS, _TIMES_OWN * len(ids)) if most_ids is None else most_ids
+        self._fewest_ids = fewest_ids
         self.places: Integers | None = None
         self.problem = ""
         self.unmatched: Integers = np.zeros(0, dtype=np.int64)
@@ -117,12 +122,17 @@ class BlindingParty(Role):
         return self._multiplied(points_of(self._ids[order]))
 
     def _blinded(self, owner: str, points: Points) -> Points:
-        """Return another party's points, blinded once more; refuse too many."""
+        """Return another party's points, blinded once more; refuse too many and too few."""
         if (count := len(points)) > self._most_ids:
             raise RunError(
                 f"{owner} has {count:,} ids, and {self.name} compares its {len(self._ids):,} with at most "
                 f"{self._most_ids:,}: a list of many guesses would find its people. If {owner} has so many, set "
                 "most_ids in [policy]"
+            )
+        if count < self._fewest_ids:
+            raise RunError(
+                f"{owner} has {count:,} ids, and {self.name} compares its own with {self._fewest_ids:,} or more "
+                "(least_common in its [policy]): a short list would ask for single people"
             )
         return self._multiplied(points)
 
@@ -163,11 +173,10 @@ class PrivateAlignParty(BlindingParty):
         ring: Sequence[str],
         *,
         holds_labels: bool = False,
-        key: bytes | None = None,
-        most_ids: int | None = None,
         lacking: bool = False,
+        **blinding: Any,
     ) -> None:
-        super().__init__(name, ids, key=key, most_ids=most_ids)
+        super().__init__(name, ids, **blinding)
         self.ring = tuple(ring)
         self._holds_labels, self._lacking = holds_labels, lacking
         self._order = self._shuffled()

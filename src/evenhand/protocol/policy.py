@@ -30,6 +30,9 @@ class OwnPolicy:
         Maximum number of communication rounds, over all trainings of all runs on its table.
     least_rows
         Minimum number of common rows.
+    least_common
+        Minimum number of its own rows that the label holder must have too, and of ids in a list that it compares its
+        own with.
     participants
         Allowed participants; None is any.
     protected
@@ -66,6 +69,7 @@ class OwnPolicy:
     solvers: Sequence[str] | None = None
     most_rounds: int | None = None
     least_rows: int = 0
+    least_common: int = 0
     participants: Sequence[str] | None = None
     protected: bool = False
     never_send: Sequence[str] = ()
@@ -144,6 +148,14 @@ class OwnPolicy:
             f"{said}the {left} that are left of its {self.most_rounds}: earlier runs on its table took {before}. "
             "Set a smaller max_rounds, or let the party raise most_rounds in its [policy]"
         )
+
+    def check_common(self, name: str, shared: int) -> None:
+        """Refuse to take part with so few rows that the label holder has too."""
+        if shared < self.least_common:
+            raise RunError(
+                f"{name} shares {shared:,} rows with the others, fewer than the {self.least_common:,} of its policy "
+                "(least_common), so it takes no part; sums over so few people tell about single ones"
+            )
 
     def admit(self, asked: int, before: int) -> None:
         """Refuse a question for so many people, if as many as `before` were asked for after the same run."""

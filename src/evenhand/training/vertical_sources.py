@@ -165,6 +165,9 @@ class Alignment:
         and no participant learns any common id.
     most_ids
         At a party: most ids of another party that it compares its own with, under ``"private"``; None is the default.
+    own_least
+        At a party: minimum number of its own rows that the label holder has too, and of ids in a list that it compares
+        its own with.
     """
 
     parties: Sequence[str]
@@ -172,6 +175,7 @@ class Alignment:
     how: HowAligned = "equal"
     least: int = 1
     most_ids: int | None = None
+    own_least: int = 0
 
     @property
     def private(self) -> bool:
@@ -195,15 +199,14 @@ class Alignment:
 
     def party(self, name: str, ids: pd.Index | int) -> AlignParty | BlindingParty:
         labelled = name == self.holder
+        limits = {"most_ids": self.most_ids, "fewest_ids": self.own_least}
         if self.hidden and not isinstance(ids, int):
             if labelled:
-                return HiddenAlignHolder(name, ids, self.others, most_ids=self.most_ids)
-            return HiddenAlignParty(name, ids, self.holder, self.least, most_ids=self.most_ids)
+                return HiddenAlignHolder(name, ids, self.others, **limits)
+            return HiddenAlignParty(name, ids, self.holder, max(self.least, self.own_least), **limits)
         lacking = self.left and not labelled
         if self.private and not isinstance(ids, int):
-            return PrivateAlignParty(
-                name, ids, self.parties, holds_labels=labelled, most_ids=self.most_ids, lacking=lacking
-            )
+            return PrivateAlignParty(name, ids, self.parties, holds_labels=labelled, lacking=lacking, **limits)
         return AlignParty(name, ids, every=self.how == "equal" or (self.left and labelled), lacking=lacking)
 
     def server(self) -> AlignServer | PrivateAlignServer | HiddenAlignServer:

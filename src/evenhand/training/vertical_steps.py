@@ -340,6 +340,7 @@ def party_steps(
     *,
     policy: Policy = anything,
     on_terms: Callable[[Terms], None] | None = None,
+    on_rows: Callable[[Integers], None] | None = None,
     simulated: bool = False,
 ) -> Steps[TrainedParty]:
     """Run the steps of a party.
@@ -352,6 +353,8 @@ def party_steps(
         The party's own rule on terms.
     on_terms
         Called with terms that the policy has accepted, before anything about the party's rows is sent.
+    on_rows
+        Called with the positions of the common rows, −1 for rows that the party lacks, before they are used.
     simulated
         Whether everybody is in this process: ids then need no protection.
     """
@@ -362,6 +365,8 @@ def party_steps(
     if aligned.places is None:
         raise source.unaligned(aligned.problem, aligned.unmatched)
     places = aligned.places
+    if on_rows is not None:
+        on_rows(places)
     # Release lists of all rows once they are used: there may be many millions.
     del aligned
     if alignment.left and name != alignment.holder:

@@ -172,6 +172,14 @@ class PolicySection(Strict):
         ge=1,
     )
     least_rows: int = key("Fewest common rows that it accepts.", 500, 0, ge=0)
+    least_common: int = key(
+        "Fewest of its own rows that the label holder must have too; with fewer, this party stops before it sends "
+        "anything that follows from its columns. With private ids it also compares its ids with no shorter list. The "
+        "job's own `least_common` is kept by the server, this one by the party.",
+        1000,
+        0,
+        ge=0,
+    )
     participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
     protected: bool = key("Whether it accepts only jobs with `[privacy]` noise and a stated ε.", True, False)
     most_epsilon: float | None = key(

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.data.tables.absence import without_rows
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
@@ -154,7 +154,7 @@ def party_program(
         )
     rows = table_rows(job, own, base)
     if (extended := _extended(job, runs)) is not None:
-        rows.earlier = earlier_part(extended, own.party, job.job)
+        rows.earlier = earlier_part(extended, own.party, job.job, job.to_job())
 
     secret = secret or own_secret(checkpoints)
     count = RoundCount(own, base, secret)
@@ -167,13 +167,20 @@ def party_program(
         if on_terms is not None and len(terms.participants) == len(job.parts):
             on_terms(terms)
 
+    def on_rows(places: Integers) -> None:
+        count.policy.check_common(name, int((places >= 0).sum()))
+        if checkpoints is not None:
+            # With other rows in another attempt, the difference of two sums would tell about those that changed.
+            checkpoints.answered_once()("the list of common rows", places.astype("<i8").tobytes())
+
     steps = party_steps(
         name,
         draft_terms(job),
         rows,
-        replace(alignment_of(job), most_ids=own.policy.most_ids),
+        replace(alignment_of(job), most_ids=own.policy.most_ids, own_least=own.policy.least_common),
         policy=count.policy,
         on_terms=accepted,
+        on_rows=on_rows,
     )
     folder = identity_folder(own.identity, base)
     terms, model, session = yield from alone(

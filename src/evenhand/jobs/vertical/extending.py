@@ -18,6 +18,7 @@ from evenhand.jobs.party_parts import party_encoder, party_model
 from evenhand.jobs.tables import tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, VerticalJobSection, parse_vertical
 from evenhand.models.linear import LinearModel
+from evenhand.protocol.job import Job
 from evenhand.runtime.folder import RunFolder
 
 _SIDES: Final = ("upper multiplier", "lower multiplier")
@@ -54,8 +55,8 @@ class EarlierPart(NamedTuple):
             tell(owner, [f"{told}; train anew to use them"])
 
 
-def earlier_part(folder: RunFolder, party: PartySection, section: VerticalJobSection) -> EarlierPart | None:
-    """Return a party's part of an earlier run; None if it was not in it. Refuse a job that encodes otherwise."""
+def earlier_part(folder: RunFolder, party: PartySection, section: VerticalJobSection, job: Job) -> EarlierPart | None:
+    """Return a party's part of an earlier run; None if it was not in it. Refuse a job of other columns or labels."""
     name = party.name
     if f"parties/{name}/encoder.json" not in folder.files:
         return None
@@ -66,7 +67,16 @@ def earlier_part(folder: RunFolder, party: PartySection, section: VerticalJobSec
         raise JobError(
             f"{folder.path}: {name} does not have the weights of a linear model there, so none can start from it"
         )
+    if (scores := max(1, len(job.classes))) != model.outputs:
+        raise JobError(
+            f"{folder.path} has {_labels(model.outputs)}, and this job has {_labels(scores)}, so {name}'s "
+            "weights do not fit; use the same label with the same classes, or train anew, without extends"
+        )
     return EarlierPart(encoder, model.weights)
+
+
+def _labels(scores: int) -> str:
+    return "two labels" if scores == 1 else f"{scores} classes"
 
 
 def _check_encoding(folder: RunFolder, party: PartySection, section: VerticalJobSection) -> None:

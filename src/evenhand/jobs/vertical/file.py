@@ -164,6 +164,11 @@ class VerticalJobSection(TrainingSection):
         model = to_model(self.model, "vertical")
         if own and model.kind not in ("linear", "own"):
             raise JobError(f"key job.model is {model.kind!r}, but a party names a model of its own; set one of the two")
+        if own and self.solver not in ("auto", "learners"):
+            raise JobError(
+                f"key job.solver is {self.solver!r}, but a party names a model of its own (key model); models of a "
+                "party's own choice need solver = \"learners\"; set that, or remove the party's model"
+            )
         if own and model.kind == "linear":
             model = OwnModels(fit_intercept=model.job_fields["fit_intercept"])
         if classes and isinstance(self.class_weight, ClassWeightSection):
@@ -308,7 +313,8 @@ def check_extends(section: VerticalJobSection, job: Job) -> None:
     """Refuse to start models other than linear ones from an earlier run."""
     if section.extends is not None and job.model != "linear":
         raise JobError(
-            f"key job.extends starts from the weights of an earlier run, for linear models; the model is {job.model!r}"
+            f"key job.extends starts from the weights of an earlier run, for linear models; the model is "
+            f"{job.model!r}. Train anew, without extends"
         )
 
 

@@ -172,7 +172,11 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
         check_extended(extended, [party.name for party in job.party])
     rows = {
         party.name: _RowsHere(
-            party, job.job, base, trained, earlier=None if extended is None else earlier_part(extended, party, job.job)
+            party,
+            job.job,
+            base,
+            trained,
+            earlier=None if extended is None else earlier_part(extended, party, job.job, trained),
         )
         for party in job.party
     }
