@@ -102,6 +102,7 @@ _ENTRIES = (
             ("theorem", "the steps of Theorem 4.2", ("adult",), ("biased-digits", *_FACES)),
         )
     ),
+    Reproduction("field", "Baselines of the field beside their authors' numbers", "field.page", FAIRVFL_SETS),
     Reproduction(
         "privacy", "What each protection hides, and what it costs", "privacy.levels", _PRIVACY_SETS, FAIRVFL_SETS[2:]
     ),

@@ -117,6 +117,17 @@ def test_cuts_by_group_are_measured_at_the_cut_of_each_row() -> None:
     assert cuts["bytes"] > plain["bytes"]
 
 
+def test_logofair_decides_by_client_and_group() -> None:
+    grid = Grid(("fedavg", "fedavg-logofair"), ("tiny",), ("both",), seeds=(1,), clients=3, rounds=5)
+    plain, fair = grid.run()
+    assert (plain["outcome"], fair["outcome"]) == ("ended", "ended")
+    assert fair["equalized_odds"] != plain["equalized_odds"]
+    # 2 labels × 2 groups: 2 gaps a round both ways, and the counts both ways.
+    assert fair["bytes"] - plain["bytes"] == 8 * 3 * (2 * 2 * 30 + 2 * 4)
+    other = next(Grid(("fedavg-logofair",), ("tiny",), constraint="loss-parity", measure="loss", seeds=(1,)).run())
+    assert "bounds equalized odds" in other["outcome"]
+
+
 def test_clients_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = FRAME.assign(**{"native-country": ["United-States", "Cuba", "India", "Italy", "Laos"] * 60})
     monkeypatch.setattr(grids, "_table", lambda name, source: replace(TABLE, frame=frame))

@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit, softmax
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.evaluation import Point
 from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.errors import DataError, ProtocolError
@@ -361,12 +361,10 @@ class AdversarialParty(GradientParty):
         self.batches = _Batches(terms)
         self.sizes = {**self.sizes, **self.batches.sizes}
         self.options = options = self.batches.options
-        dense = own.matrix.toarray() if sp.issparse(own.matrix) else np.asarray(own.matrix, dtype=np.float64)
         linear = terms.job.model == "linear"
-        if linear and self.model.weights.size > dense.shape[1]:
-            # The intercept of a linear model is the weight of a column of ones.
-            dense = np.column_stack([dense, np.ones(len(dense))])
-        self.inputs: Array = dense
+        # The intercept of a linear model is the weight of a column of ones.
+        self._ones = linear and self.model.weights.size > own.matrix.shape[1]
+        self.inputs = dense = self._inputs_of(own.matrix)
         hidden = () if linear else terms.job.hidden
         place = terms.names.index(name)
         sizes = (dense.shape[1], *hidden, options.width)
@@ -385,6 +383,15 @@ class AdversarialParty(GradientParty):
                 Perceptron((options.protected, len(terms.groups[attribute])), (terms.job.seed, 7, number))
                 for number, attribute in enumerate(self.batches.attributes)
             ]
+
+    def _inputs_of(self, matrix: Matrix) -> Array:
+        dense = matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix, dtype=np.float64)
+        return np.column_stack([dense, np.ones(len(dense))]) if self._ones else dense
+
+    def represent(self, matrix: Matrix) -> Array:
+        """Return the party's representations of other rows."""
+        found: Array = self.network.forward(self._inputs_of(matrix))[-1]
+        return found
 
     def start(self) -> Sends:
         return [self._representation()]

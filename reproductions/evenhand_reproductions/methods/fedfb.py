@@ -9,6 +9,10 @@ odds, with L_ya the mean loss of label y and group a, and a = 0 the first group:
 λ begins at the shares of rows, and stays in [0, P(y)]. For more than two groups λ is projected onto the weights that
 are not negative and add to P(y); for two that is the paper's bound. Where FairBatch moves one label by α, FedFB
 moves all labels in proportion to their gaps.
+
+We had the paper's abstract only. A public library (declearn) reads the same rule for equalized odds from the paper, but
+with sums of losses over a group where means are compared here, as in FairBatch. The authors' public code has demographic
+parity alone, by another rule: a step α/√t times the gap itself, with clients averaged by the sums of their weights.
 """
 
 from __future__ import annotations

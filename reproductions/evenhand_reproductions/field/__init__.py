@@ -1,0 +1,1 @@
+"""Baselines of the field beside what their authors print, where data and numbers can be had."""
