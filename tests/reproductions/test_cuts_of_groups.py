@@ -121,6 +121,15 @@ def test_two_looks_at_binned_scores_find_them_but_for_a_row_of_each_group(constr
         assert_best(decided, scores, labels, codes, constraint)
 
 
+def test_levels_for_which_a_group_has_no_cut_of_its_own_are_left_out() -> None:
+    """The first group has cuts up to a rate of a half; with those the second would be most right at 0.8."""
+    first = Ranked(np.array([1e6, 1.0, 0.0, -1e6]), np.array([0, 2, 5, 5]), np.array([0, 2, 5, 10]))
+    second = Ranked(
+        np.array([1e6, 2.0, 1.0, 0.0, -1.0, -1e6]), np.array([0, 2, 5, 8, 8, 8]), np.array([0, 2, 5, 8, 9, 10])
+    )
+    assert equal_rates(Threshold("accuracy"), PARITY, [first, second], within=16.0) == [2, 2]
+
+
 def test_the_second_look_stays_within_the_scores_where_a_rate_is_largest_or_smallest() -> None:
     edges = np.linspace(-16.0, 16.0, 9)
     # Both positives are above 0, and negatives above and below.

@@ -164,6 +164,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
         ("evenhand/horizontal/cutting", "np.searchsorted(edges, self.scores)", "np.searchsorted(edges, -self.scores)"),
         ("evenhand/horizontal/cutting", "within=LARGEST if self.looks > 1 else None", "within=None"),
         ("evenhand/constraints/group_cuts", "inner if inner[0] > inner[1] else", "None or"),
+        ("evenhand/constraints/group_cuts", "(levels <= most + 1e-12)", "(levels <= 1.0)"),
         (
             "evenhand/horizontal/cutting",
             "equal_rates(self._rule, self._closed, found[1:], within=LARGEST if self.looks > 1 else None)",

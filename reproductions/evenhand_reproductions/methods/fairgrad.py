@@ -10,9 +10,10 @@ the weight
     P(k) + Σ_j (p_k − [j = k]) (λ_j − δ_j)
 
 so that slices with few errors count for less. Weights may become negative, as in the paper. These are the formulas of
-the authors' package (fairgrad), whose rate η is 0.01 by default. It measures E on a batch; here the server sees counts of errors over all clients. Under equalized odds slices are those of label and group;
-without labels this is accuracy parity. With the measure "positive" E is the share of positive decisions, of which the
-weights are no gradient: that is not the paper's method.
+the authors' package (fairgrad), whose rate η is 0.01 by default. It measures E on a batch; here the server sees counts
+of errors over all clients. Under equalized odds slices are those of label and group; without labels this is accuracy
+parity. With the measure "positive" E is the share of positive decisions, of which the weights are no gradient: that is
+not the paper's method.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ are not negative and add to P(y); for two that is the paper's bound. Where FairB
 moves all labels in proportion to their gaps.
 
 We had the paper's abstract only. A public library (declearn) reads the same rule for equalized odds from the paper, but
-with sums of losses over a group where means are compared here, as in FairBatch. The authors' public code has demographic
-parity alone, by another rule: a step α/√t times the gap itself, with clients averaged by the sums of their weights.
+with sums of losses over a group where means are compared here, as in FairBatch. The authors' public code has parity of
+decisions alone, by another rule: a step α/√t times the gap itself, with clients averaged by the sums of their weights.
 """
 
 from __future__ import annotations
