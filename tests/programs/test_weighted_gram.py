@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from evenhand.programs.weighted_gram import PART, WeightedGram
 
@@ -29,6 +30,9 @@ def test_tables_give_the_dense_product(rows: int, levels: list[int], tables: boo
     weights = np.random.default_rng(1).normal(size=(2, rows))
     expected = [(matrix * one[:, None]).T @ matrix for one in weights]
     np.testing.assert_allclose(gram(weights), expected, rtol=1e-10, atol=1e-9)
+    form = expected[0] / rows + np.eye(matrix.shape[1])
+    for same in (gram, WeightedGram(sp.csr_array(matrix))):
+        np.testing.assert_allclose(same.forms(form), ((matrix @ form) * matrix).sum(axis=1), rtol=1e-10, atol=1e-10)
 
 
 def test_columns_of_ones_and_equal_columns_are_no_trouble() -> None:

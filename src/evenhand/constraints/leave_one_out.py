@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.slices import Bounds
 
@@ -52,7 +52,7 @@ class Response(NamedTuple):
         return cls(inverse - towards.T @ held, held)
 
     def left_out(
-        self, columns: Array, nu: Array, bends: Array | float, surprise: Array, response: Array | None = None
+        self, columns: Matrix, nu: Array, bends: Array | float, surprise: Array, response: Array | None = None
     ) -> Array:
         """Return each row's change of score if it is left out.
 
@@ -63,7 +63,7 @@ class Response(NamedTuple):
         surprise
             a_i (φ_i − φ̄), (n, active rows).
         response
-            h; None computes h_i from the columns.
+            h; None computes h_i from dense columns.
         """
         if response is None:
             response = np.einsum("ij,ij->i", columns @ self.free, columns)

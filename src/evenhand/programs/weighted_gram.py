@@ -1,4 +1,4 @@
-"""Compute Xᵀ diag(w) X, with few operations where columns are indicators of categories.
+"""Compute Xᵀ diag(w) X and the rows' xᵀFx, with few operations where columns are indicators of categories.
 
 Columns of zeros and ones of which at most one is 1 in each row form a *block*, such as the levels of one category. A
 few blocks share a *code*: a number for each row that tells the level of every block. Two codes meet in a table of sums
@@ -88,7 +88,10 @@ class WeightedGram:
         if self.by_tables:
             self._numbers: Array = matrix[:, rest].toarray() if sparse else matrix[:, rest]
             # Tables are filled in an order of their own: numbers, then the columns of each code.
-            self._order: Integers = np.argsort(np.concatenate([rest, *(code.columns for code in codes)]))
+            self._columns: Integers = np.concatenate([rest, *(code.columns for code in codes)])
+            self._order: Integers = np.argsort(self._columns)
+            ends = np.cumsum([len(rest), *(len(code.columns) for code in codes)])
+            self._places = [slice(first, last) for first, last in pairwise(ends)]
             self._pairs = list(combinations(range(len(codes)), 2))
             self._stride = max(map(len, codes))
 
@@ -109,8 +112,7 @@ class WeightedGram:
             part = slice(start, start + PART)
             self._add_singles(part, weights[:, part], found[:, :numbers, :numbers], singles)
             self._add_pairs(part, weights[:, part], tables)
-        ends = np.cumsum([numbers, *(len(code.columns) for code in self._codes)])
-        places = [slice(first, last) for first, last in pairwise(ends)]
+        places = self._places
         for place, single, code in zip(places, singles, self._codes, strict=True):
             found[:, place, place] = code.ones.T @ (single[:, 0, :, None] * code.ones)
             found[:, :numbers, place] = single[:, 1:] @ code.ones
@@ -121,6 +123,41 @@ class WeightedGram:
                 onto[places[first], places[second]] = self._codes[first].ones.T @ (sums @ ones[second])
         whole = np.triu(found) + np.triu(found, 1).transpose(0, 2, 1)
         return np.asarray(whole[:, self._order[:, None], self._order])
+
+    def forms(self, form: Array) -> Array:
+        """Return xᵢᵀ F xᵢ of every row, for a symmetric F, (d, d)."""
+        if self.by_tables:
+            return self._forms_by_tables(form)
+        found = np.zeros(self._matrix.shape[0])
+        for start in range(0, len(found), PART):
+            rows = self._matrix[start : start + PART]
+            dense: Array = rows.toarray() if sp.issparse(rows) else rows
+            found[start : start + PART] = np.einsum("ij,ij->i", dense @ form, dense)
+        return found
+
+    def _forms_by_tables(self, form: Array) -> Array:
+        """Look up what each code and each pair of codes adds."""
+        ordered, count = form[np.ix_(self._columns, self._columns)], self._numbers.shape[1]
+        known = list(zip(self._codes, self._places, strict=True))
+        own = [np.einsum("ij,ij->i", code.ones @ ordered[place, place], code.ones) for code, place in known]
+        with_numbers = [2.0 * ordered[:count, place] @ code.ones.T for code, place in known]
+        pairs = []
+        for first, second in self._pairs:
+            (code, place), (other, there) = known[first], known[second]
+            pairs.append(2.0 * code.ones @ ordered[place, there] @ other.ones.T)
+        found = np.zeros(len(self._numbers))
+        for start in range(0, len(found), PART):
+            part = slice(start, start + PART)
+            numbers, values = self._numbers[part], [code.values[part] for code in self._codes]
+            sums = np.einsum("ij,ij->i", numbers @ ordered[:count, :count], numbers)
+            for level, alone, table in zip(values, own, with_numbers, strict=True):
+                sums += alone[level]
+                for column, line in zip(numbers.T, table, strict=True):
+                    sums += column * line[level]
+            for (first, second), table in zip(self._pairs, pairs, strict=True):
+                sums += table.ravel()[values[first] * table.shape[1] + values[second]]
+            found[part] = sums
+        return found
 
     def _add_singles(self, part: slice, weights: Array, square: Array, singles: list[Array]) -> None:
         """Add the products of numbers, and for each code the sums of the weights and of the numbers."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.inequality_parts import InequalityParts, PartSums
@@ -149,8 +148,8 @@ class CountedRows:
                 self._parts, self._inside, totals, pairwise(places), strict=True
             )
         ]
-        columns: Array = program.features.toarray() if sp.issparse(program.features) else program.features
-        scores = point.scores + response.left_out(columns, nu, bends, np.hstack(surprise))
+        leverage = program.gram.forms(response.free)
+        scores = point.scores + response.left_out(program.features, nu, bends, np.hstack(surprise), leverage)
         found = [
             parts.sums(inside, scores, program.labels, program.loss).sums
             for parts, inside in zip(self._parts, self._inside, strict=True)
