@@ -63,6 +63,7 @@ def test_what_cannot_be_scored_is_refused_and_writes_nothing(here: Any, trained:
         ([run, "--table", f"shop={tmp_path / 'none.csv'}"], 2, "party 'shop': there is no file"),
         ([run, "--job", tmp_path / "none.toml"], 2, "there is no job file"),
         ([tmp_path / "nowhere"], 4, "is not a run folder"),
+        ([run, "--deadline", 30], 2, "--deadline is for --remote"),
     ]
     for arguments, code, words in cases:
         done = here("predict", *arguments, "--out", tmp_path / "scores.csv")

@@ -296,3 +296,33 @@ def test_across_clients_the_page_shows_classes_too(tmp_path: Path) -> None:
     hospitals.frames["lyon"].iloc[0, -1] = "D"
     with pytest.raises(DataError, match="client 'lyon': unknown label 'D'"):
         hospitals.run("again")
+
+
+def test_gaps_by_pattern_of_presence_are_those_of_every_class(tmp_path: Path) -> None:
+    """Where parties lack rows; and the bound holds in each pattern if it is asked to."""
+    constraint = {"kind": "demographic-parity", "epsilon": 0.1, "by_presence": True}
+    small = travel(tmp_path, rows=1500, ids="left", missing_party="absent", constraint=[constraint])
+    for place, name in enumerate(("shop", "social")):
+        frame = small.frames[name]
+        small.frames[name] = frame[np.arange(len(frame)) % 3 != place]
+    run = small.run()
+    scores, known = score_new_parties(run.folder).scores.sort_index(), small.frames["bank"].sort_index()
+    has = {name: known.index.isin(small.frames[name].index) for name in ("shop", "social")}
+    for part, rows in (("train", ~scores["held_out"]), ("test", scores["held_out"])):
+        patterns = run.result["presence"][part]["patterns"]
+        assert len(patterns) == 3
+        for one in patterns:
+            among = rows & np.all([held == (name in one["pattern"]) for name, held in has.items()], axis=0)
+            truth, said, sex = known["outcome"][among], scores["prediction"][among], known["sex"][among]
+            assert one["rows"] == among.sum()
+            assert one["accuracy"] == pytest.approx((truth == said).mean())
+            gaps = {gap["rate"]: gap["gap"] for gap in one["gaps"]}
+            for label in CLASSES:
+                chosen = [(said[sex == group] == label).mean() for group in ("female", "male")]
+                missed = [(said[(sex == group) & (truth == label)] != label).mean() for group in ("female", "male")]
+                assert gaps[f"selection rate of {label}"] == pytest.approx(chosen[0] - chosen[1])
+                assert gaps[f"false-negative rate of {label}"] == pytest.approx(missed[0] - missed[1])
+                assert part == "test" or abs(gaps[f"selection rate of {label}"]) <= 0.1 + 1e-9
+    page = make_page([RunRecord.read(run.folder.path)])
+    for words in ("Rows that parties lack", "gap of false-negative rate of walk, sex", "A pattern is the set"):
+        assert words in page

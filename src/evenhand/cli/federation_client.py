@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, LostError, MissingExtraError
 from evenhand.printing import remark
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: float = 60.0) -> pd.DataFrame:
     """Return scores of a finished federated run for the ids in a file; ids without a score are left out.
 
-    A party that has not joined within `patience` seconds counts as absent. If the run's job does not allow that
-    (`missing_party`), the participants refuse the question.
+    A party that has not joined within `patience` seconds, or is silent for as long, counts as absent. If the run's job
+    does not allow that (`missing_party`), the participants refuse the question.
 
     Parameters
     ----------
@@ -45,9 +45,19 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
         away = [*absent, *federation.away([name for name in known if name not in absent])]
         if away:
             remark(f"{', '.join(away)} did not join within {patience:.0f} seconds: the others are asked")
-        parties = [name for name in known if name not in away]
-        with federation.send("predict", {"question": question | {"away": away}}, parties) as submission:
-            told = submission.wait().result
+        while True:
+            parties = [name for name in known if name not in away]
+            content = {"question": question | {"away": away, "patience": patience}}
+            try:
+                with federation.send("predict", content, parties) as submission:
+                    told = submission.wait().result
+                break
+            except LostError as error:
+                silent = [name for name in error.missing if name in parties]
+                if not silent:
+                    raise
+                remark(f"{', '.join(silent)} did not answer within {patience:.0f} seconds: the others are asked")
+                away += silent
     there = np.array([one is not None for one in told["scores"]], dtype=bool)
     if missing := int((~there).sum()):
         whom = "the label holder lacks them" if "parties" in told else "not every party has them"

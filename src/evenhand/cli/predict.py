@@ -35,8 +35,11 @@ def predict(
     remote: Annotated[bool, typer.Option("--remote", help="Score on the federation that trained the run.")] = False,
     kit: Annotated[Path, typer.Option(help="With --remote: the admin's kit.")] = Path("kits/admin"),
     deadline: Annotated[
-        float, typer.Option(min=0.0, help="With --remote: seconds after which a party that is away counts as absent.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            min=0.0, help="With --remote: seconds after which a party that is away counts as absent. Default is 60."
+        ),
+    ] = None,
     as_is: Annotated[
         bool,
         typer.Option("--as-is", help="Do not escape CSV text that a spreadsheet would read as a formula."),
@@ -69,10 +72,15 @@ def predict(
         raise InputError(f"--out {out} exists; choose another file, or replace it with --overwrite")
     if remote != (ids is not None):
         raise InputError("--remote and a file of ids go together: evenhand predict --remote RUN ids.csv")
+    if deadline is not None and not remote:
+        raise InputError(
+            "--deadline is for --remote: here all tables are in this process, and nobody is waited for. To score "
+            "without a party, name it with --absent"
+        )
     if ids is not None:
         from evenhand.cli.federation_client import ask
 
-        _write(ask(run, ids, kit, absent or (), deadline), out, as_is)
+        _write(ask(run, ids, kit, absent or (), 60.0 if deadline is None else deadline), out, as_is)
         return
     folder = RunFolder.open(Path(run))
     content = None if job is None else read_job(job)

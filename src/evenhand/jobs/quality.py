@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.groups import PATTERNS, groups_frame
@@ -65,6 +66,11 @@ class QualityRows(LabelledRows):
         if self.patterns is None:
             return self.groups
         return groups_frame(self.groups, self.n_rows).assign(**{PATTERNS: self.patterns.to_numpy()})
+
+    @property
+    def classes(self) -> Sequence[Hashable]:
+        """The labels, if there are three or more."""
+        return self.names.classes if isinstance(self.names, Classes) else ()
 
     @property
     def named_labels(self) -> list[Any]:
@@ -221,7 +227,7 @@ def _by_presence(
     """Return metrics of each pattern of presence, and what presence tells of groups and labels."""
     found = {}
     for name, rows in parts.items():
-        if rows.presence is None or isinstance(rows.names, Classes):
+        if rows.presence is None:
             continue
         given = {str(party): held.to_numpy() for party, held in rows.presence.items()}
         patterns = frequent(patterns_of(given)) if rows.patterns is None else rows.patterns.to_numpy()
@@ -229,10 +235,17 @@ def _by_presence(
         if rows.groups is not None:
             told |= {str(attribute): column for attribute, column in rows.groups.items()}
         found[name] = {
-            "patterns": by_pattern(rows.labels > 0, scores[name] > cuts[name], rows.groups, patterns),
+            "patterns": by_pattern(*_decisions(rows, scores[name], cuts[name]), rows.groups, patterns, rows.classes),
             "tells": told_by_presence(rows.presence, told, patterns),
         }
     return {"presence": found} if found else {}
+
+
+def _decisions(rows: QualityRows, scores: Array, cut: float | Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return labels and decisions: whether positive, or the places of classes."""
+    if rows.classes:
+        return rows.labels.astype(np.int64), scores.argmax(axis=1)
+    return rows.labels > 0, scores > cut
 
 
 def _performance(rows: QualityRows, scores: Array, cut: float | Array) -> list[dict[str, Any]]:

@@ -2,57 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.proving import rate_variance
 
+_Rates: TypeAlias = Mapping[str, tuple[Booleans, Booleans]]
+"""For each rate the rows that it is over, and those that count."""
 FEWEST_TO_COMPARE: Final = 10
 """Fewest rows on each side of a gap that is stated."""
 
 
 def by_pattern(
-    truth: Booleans, decided: Booleans, groups: pd.DataFrame | None, patterns: Array
+    truth: NDArray[Any],
+    decided: NDArray[Any],
+    groups: pd.DataFrame | None,
+    patterns: Array,
+    classes: Sequence[Hashable] = (),
 ) -> list[dict[str, Any]]:
     """Return rows, rates and gaps between groups of each pattern, the most frequent first.
 
     Parameters
     ----------
     truth, decided
-        Whether each row's label is positive, and the decision.
+        Whether each row's label is positive, and the decision; with `classes` their places among them.
     patterns
         Name of each row's pattern.
+    classes
+        The labels, if there are three or more.
     """
     names, sizes = np.unique(patterns, return_counts=True)
     found = []
     for name in names[np.argsort(-sizes, kind="stable")]:
         rows = patterns == name
+        shares = {} if classes else {"positives": float(truth[rows].mean()), "selected": float(decided[rows].mean())}
+        among = _of_classes(truth[rows], decided[rows], classes) if classes else _of_two(truth[rows], decided[rows])
         found.append(
             {
                 "pattern": str(name),
                 "rows": int(rows.sum()),
-                "positives": float(truth[rows].mean()),
-                "selected": float(decided[rows].mean()),
+                **shares,
                 "accuracy": float((truth == decided)[rows].mean()),
-                "gaps": [] if groups is None else _gaps(truth[rows], decided[rows], groups[rows]),
+                "gaps": [] if groups is None else _gaps(among, groups[rows]),
             }
         )
     return found
 
 
-def _gaps(truth: Booleans, decided: Booleans, groups: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return for each attribute and rate the widest gap between two groups, with its standard error."""
-    among = {
+def _of_two(truth: Booleans, decided: Booleans) -> _Rates:
+    return {
         "selection rate": (np.ones(len(truth), dtype=bool), decided),
         "false-negative rate": (truth, ~decided),
         "false-positive rate": (~truth, decided),
     }
+
+
+def _of_classes(truth: NDArray[Any], decided: NDArray[Any], classes: Sequence[Hashable]) -> _Rates:
+    everybody = np.ones(len(truth), dtype=bool)
+    chosen = {f"selection rate of {name}": (everybody, decided == place) for place, name in enumerate(classes)}
+    missed = {
+        f"false-negative rate of {name}": (truth == place, decided != place) for place, name in enumerate(classes)
+    }
+    return chosen | missed
+
+
+def _gaps(among: _Rates, groups: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return for each attribute and rate the widest gap between two groups, with its standard error."""
     found = []
     for attribute, column in groups.items():
         for rate, (population, hit) in among.items():

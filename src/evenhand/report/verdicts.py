@@ -190,8 +190,8 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
 def went_without(result: Mapping[str, Any]) -> list[str]:
     """Remark on parties that were gone for good in the middle of training."""
     return [
-        f"{one['party']} was gone in round {one['round']} of training: the model, its certificate and all that is "
-        f"measured here are without {one['party']}'s columns"
+        f"the model is without {one['party']}, which was gone in round {one['round']} of training: its certificate and "
+        "all that is measured here are of the parties that are left"
         for one in result.get("gone", ())
     ]
 

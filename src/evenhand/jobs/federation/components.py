@@ -169,11 +169,13 @@ class FederationServer(Controller):
                 SERVER,
                 parties,
                 transport.transmit,
+                links=None if asked is None else asked[2].links,
                 stopped=lambda: bool(abort_signal.triggered) or bool(self._endings) or self._is_abandoned(),
                 on_report=folder.report,
                 on_silence=tell_silence,
             )
             self._site = site
+            self._mind_dead_jobs()
             checkpoints = CheckpointManager(
                 site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0), run
             )
@@ -225,6 +227,17 @@ class FederationServer(Controller):
         self._ended.add(name)
         if self._site is not None:
             self._site.gone(name)
+
+    def _mind_dead_jobs(self) -> None:
+        """Go on without a party at once when FLARE reports that its process of the job is gone."""
+        reported = self.communicator.process_dead_client_report
+
+        def report(client_name: str, fl_ctx: FLContext) -> None:
+            if self._site is not None and self._site.lose(client_name) is None:
+                tell(f"{client_name} is gone: its process ended without a word; the run goes on without it")
+            reported(client_name, fl_ctx)
+
+        self.communicator.process_dead_client_report = report
 
     def _tell_progress(self, _topic: str, data: Any, _fl_ctx: FLContext) -> dict[str, Any]:
         """Say how far the job is; note that somebody follows it."""

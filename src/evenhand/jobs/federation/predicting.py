@@ -42,6 +42,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.manifest import parse_json
 from evenhand.runtime.site import Program
 from evenhand.solvers.roles import agrees_on_keys
@@ -51,17 +52,28 @@ from evenhand.vertical.protected.build import scoring_dealer
 
 BATCH: Final = 10_000
 """Number of rows that are scored in one exchange."""
+_LEAST_PATIENCE: Final = 10.0
+"""Two pings of a link."""
 ASKED_FOR: Final = "asked.json"
 """File of a party's run folder that counts the people asked for after the run."""
 
 
 class Question(Strict):
-    """Rows to score, and the run to score them with; ids are hashed by `id_sums`. Parties may be away."""
+    """Rows to score, and the run to score them with; ids are hashed by `id_sums`. Parties may be away.
+
+    A party that is silent for `patience` seconds ends the question.
+    """
 
     run: str
+    patience: float = Field(default=60.0, ge=0.0, le=3600.0)
     away: list[str] = Field(default_factory=list)
     kind: str
     sums: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = Field(min_length=1)
+
+    @property
+    def links(self) -> LinkSettings:
+        """Settings of the server's links."""
+        return LinkSettings(linger=0.25, patience=max(self.patience, _LEAST_PATIENCE))
 
     @property
     def batches(self) -> int:

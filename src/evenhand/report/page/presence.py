@@ -39,17 +39,20 @@ def _patterns(patterns: Sequence[Mapping[str, Any]]) -> Markup:
     gaps = [(gap["attribute"], gap["rate"]) for one in patterns for gap in one["gaps"]]
     columns = list(dict.fromkeys(gaps))
     rows = []
+    # With three classes or more nobody is positive.
+    shares = {"positives": "positive", "selected": "selected", "accuracy": "accuracy"}
+    shares = {name: head for name, head in shares.items() if name in patterns[0]}
     for one in patterns:
         known = {(gap["attribute"], gap["rate"]): gap for gap in one["gaps"]}
         rows.append(
             [
                 one["pattern"],
                 (f"{one['rows']:,}", one["rows"]),
-                *((f"{one[name]:.3f}", one[name]) for name in ("positives", "selected", "accuracy")),
+                *((f"{one[name]:.3f}", one[name]) for name in shares),
                 *(_gap(known.get(column)) for column in columns),
             ]
         )
-    heads = ["also at", "rows", "positive", "selected", "accuracy", *(f"gap of {rate}, {by}" for by, rate in columns)]
+    heads = ["also at", "rows", *shares.values(), *(f"gap of {rate}, {by}" for by, rate in columns)]
     caption = "Rates by pattern; gaps are the widest between two groups, give or take a 95 % margin"
     return table(heads, rows, caption=caption, numbers=range(1, len(heads)))
 

@@ -23,7 +23,7 @@ Section: TypeAlias = Callable[[RunRecord, str], Markup]
 _ABOUT_THE_RUN: Final[tuple[Section, ...]] = (values, rounds, exchange, leaks, shapes, weights, particulars)
 SECTIONS: Final[Mapping[Target, tuple[Section, ...]]] = {
     "binary": (performance, people, presence, *_ABOUT_THE_RUN),
-    "classes": (classes, class_groups, *_ABOUT_THE_RUN),
+    "classes": (classes, class_groups, presence, *_ABOUT_THE_RUN),
     "numbers": (fit, residuals, *_ABOUT_THE_RUN),
 }
 """What a model predicts decides which metrics are shown; sections about the run are the same."""

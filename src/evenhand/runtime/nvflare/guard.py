@@ -19,6 +19,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.job_def_manager import SimpleJobDefManager
+from nvflare.apis.job_def import Job
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.net_agent import NetAgent
 from nvflare.fuel.f3.cellnet.utils import make_reply
@@ -27,10 +28,11 @@ from nvflare.fuel.hci.conn import Connection
 from nvflare.fuel.hci.proto import InternalCommands, MetaStatusValue, make_meta
 from nvflare.fuel.hci.server.authz import AuthzFilter
 from nvflare.fuel.hci.server.constants import ConnProps
+from nvflare.private.fed.server.job_runner import JobRunner
 
 from evenhand.runtime.nvflare.kits import COMMANDS
 from evenhand.runtime.nvflare.quiet import LOGS
-from evenhand.runtime.nvflare.submitting import OUTCOME
+from evenhand.runtime.nvflare.submitting import GOES_ON, OUTCOME
 
 _NETWORK: Final = "_net_manager:"
 """Channel on which cells take orders from each other: stop, change the root, report a process, test a line."""
@@ -45,6 +47,7 @@ class SiteGuard(FLComponent):
         if event_type != EventType.SYSTEM_BOOTSTRAP:
             return
         close_commands()
+        let_jobs_decide()
         # The server makes its agent later, a party has made it.
         NetAgent.__init__ = _shielding(NetAgent.__init__)
         if (cell := getattr(fl_ctx.get_prop(FLContextKey.SITE_OBJ), "cell", None)) is not None:
@@ -65,6 +68,23 @@ def close_commands() -> None:
         return bool(authorise(self, conn, args))
 
     AuthzFilter.pre_command = pre_command
+
+
+def let_jobs_decide() -> None:
+    """Let the server's own process of a job decide what a party's failure means, where the job goes on without it.
+
+    NVIDIA FLARE would end the job, or wait for minutes after its end for the party that is gone.
+    """
+    start = JobRunner._start_run
+
+    @functools.wraps(start)
+    def started(self: JobRunner, job_id: str, job: Job, *args: Any, **more: Any) -> None:
+        start(self, job_id, job, *args, **more)
+        if job.meta.get(GOES_ON):
+            with self.lock:
+                self._pending_client_outcomes.pop(job_id, None)
+
+    JobRunner._start_run = started
 
 
 def shield(cell: Any) -> None:

@@ -23,6 +23,8 @@ OUTCOME: Final = "outcome.json"
 """File that the server leaves for the submitter of the job: its result, or the reason why there is none."""
 PROGRESS: Final = "evenhand-progress"
 """Command that asks a running job how far it is; a job that nobody follows ends."""
+GOES_ON: Final = "evenhand-goes-on"
+"""Key of FLARE's record of a job that goes on without a party that is gone."""
 _MUST_ANSWER: Final = 30.0
 """Seconds after which a job that is reported as running, but has no process, counts as lost."""
 _LOOKS_EVERY: Final = 5.0
@@ -90,8 +92,8 @@ def write_job(
     config.mkdir(parents=True)
     # One text, so that FLARE does not read parts of it as components.
     arguments = {"job": json.dumps(job), "resume": resume}
-    needed = list(parties)
-    if job.get("job", {}).get("lost_party") == "continue":
+    needed, goes_on = list(parties), job.get("job", {}).get("lost_party") == "continue"
+    if goes_on:
         # FLARE ends a job when a mandatory client is gone.
         needed = [one["name"] for one in job["party"] if one["role"] == "active"][:1]
     meta = {
@@ -100,6 +102,7 @@ def write_job(
         "min_clients": len(needed),
         "mandatory_clients": needed,
         "deploy_map": {"app": ["server", *parties]},
+        **({GOES_ON: True} if goes_on else {}),
     }
     at_server, at_party = components
     workflow = {"id": "evenhand", "path": at_server, "args": arguments | ({"detach": True} if detach else {})}
