@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.clinics import CLIENTS, write_clinics
 from support.federation import servers_copy, write_shops
@@ -191,6 +192,65 @@ def test_a_job_on_everybodys_own_files_ends_as_in_one_process(ids: str, tmp_path
         if ids == "equal":
             weights = state_bytes(together.folder.read_party(name, "weights"))
             assert state_bytes(own.read_party(name, "weights")) == weights
+
+
+@pytest.mark.parametrize("ids", ["left", "hidden-left"])
+def test_rows_that_not_everybody_has(ids: str, tmp_path: Path) -> None:
+    """All rows of the label holder train, and parties tell what they add to rows that they lack, if scores need it."""
+    missing = {"missing_party": "absent"} if ids == "left" else {}
+    job = FAIR | {"ids": ids, **missing}
+    paths = write_shops(tmp_path / "sites", job)
+    for name, rows in (("shop", slice(0, 90)), ("phone", slice(30, None))):
+        table = paths[name].with_name("table.csv")
+        pd.read_csv(table).iloc[rows].to_csv(table, index=False)
+    text, runs = paths["job"].read_text(), tmp_path / "runs"
+    copy = servers_copy(paths["bank"])
+    server = server_app(text, asked, lambda: site_env(copy, str(runs / "bank")), paths["identity"])
+    simulate(server, client_app(text, partial(file_of, paths, runs)), 3)
+    together = run_vertical_job(read_job(paths["together"]), tmp_path / "sites", tmp_path / "run")  # type: ignore[arg-type]
+    told = side(tmp_path, SERVER).result
+    assert told["certificate"]["objective"] == pytest.approx(together.run.certificate.objective, rel=1e-5)
+    for name in PARTIES:
+        weights = together.folder.read_party(name, "weights")["weights"]
+        np.testing.assert_allclose(side(tmp_path, name).read_party(name, "weights")["weights"], weights, atol=1e-4)
+    if missing:
+        assert set(told["absence"]) == {"shop", "phone"}
+        assert all(len(one) == 1 for one in told["absence"].values())
+
+
+@pytest.mark.parametrize("solver", ["subspace", "trees"])
+def test_the_others_go_on_without_a_node_that_fails(solver: str, tmp_path: Path) -> None:
+    """Its node answers no visit from the second round on."""
+    if solver == "trees":
+        pytest.importorskip("lightgbm")
+    kind = "direction" if solver == "subspace" else "leaves"
+    job = FAIR | {"solver": solver, "max_rounds": 8, "lost_party": "continue", "protection": "none"}
+    paths = write_shops(tmp_path / "sites", job)
+    text, runs = paths["job"].read_text(), tmp_path / "runs"
+    answers = client_app(text, partial(file_of, paths, runs))
+
+    def fails(message: Message, context: Context) -> Message:
+        for folder in (runs / "phone").glob("*"):
+            if int(context.node_config["partition-id"]) == PARTIES.index("phone"):
+                sent = [one for one in RunFolder.open(folder).read_lines("transcript.jsonl") if one["kind"] == kind]
+                if sent:
+                    raise RuntimeError("this node has no power")
+        return answers(message, context)
+
+    client = ClientApp()
+    client.train()(fails)
+    server = server_app(
+        text, asked, lambda: site_env(servers_copy(paths["bank"]), str(runs / "bank")), paths["identity"]
+    )
+    simulate(server, client, 3)
+    told = side(tmp_path, SERVER).result
+    assert told["gone"] == [{"party": "phone", "round": 2}]
+    assert told["certificate"]["without"] == "phone (gone in round 2)"
+    for name in ("bank", "shop"):
+        own = side(tmp_path, name)
+        assert own.finished
+        assert own.result["gone"] == ["phone"]
+    assert not side(tmp_path, "phone").finished
 
 
 @pytest.mark.parametrize("level", ["dealer", "encrypted"])
