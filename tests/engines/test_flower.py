@@ -239,9 +239,8 @@ def test_the_others_go_on_without_a_node_that_fails(solver: str, tmp_path: Path)
 
     client = ClientApp()
     client.train()(fails)
-    server = server_app(
-        text, asked, lambda: site_env(servers_copy(paths["bank"]), str(runs / "bank")), paths["identity"]
-    )
+    copy = servers_copy(paths["bank"])
+    server = server_app(text, asked, lambda: site_env(copy, str(runs / "bank")), paths["identity"])
     simulate(server, client, 3)
     told = side(tmp_path, SERVER).result
     assert told["gone"] == [{"party": "phone", "round": 2}]
