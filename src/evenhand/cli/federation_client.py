@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: float = 60.0) -> pd.DataFrame:
     """Return scores of a finished federated run for the ids in a file; ids without a score are left out.
 
-    A party that has not joined within `patience` seconds, or is silent for as long, counts as absent. If the run's job
-    does not allow that (`missing_party`), the participants refuse the question.
+    A party that has not joined within `patience` seconds, or is silent for a minute longer, counts as absent. If the
+    run's job does not allow that (`missing_party`), the participants refuse the question.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def ask(run: str, ids: Path, kit: Path, absent: Sequence[str] = (), patience: fl
                 silent = [name for name in error.missing if name in parties]
                 if not silent:
                     raise
-                remark(f"{', '.join(silent)} did not answer within {patience:.0f} seconds: the others are asked")
+                remark(f"{', '.join(silent)} did not answer within {60 + patience:.0f} seconds: the others are asked")
                 away += silent
     there = np.array([one is not None for one in told["scores"]], dtype=bool)
     if missing := int((~there).sum()):

@@ -52,8 +52,8 @@ from evenhand.vertical.protected.build import scoring_dealer
 
 BATCH: Final = 10_000
 """Number of rows that are scored in one exchange."""
-_LEAST_PATIENCE: Final = 10.0
-"""Two pings of a link."""
+_STARTING: Final = 60.0
+"""Seconds that a party's process may take to start, in which it is silent."""
 ASKED_FOR: Final = "asked.json"
 """File of a party's run folder that counts the people asked for after the run."""
 
@@ -61,7 +61,7 @@ ASKED_FOR: Final = "asked.json"
 class Question(Strict):
     """Rows to score, and the run to score them with; ids are hashed by `id_sums`. Parties may be away.
 
-    A party that is silent for `patience` seconds ends the question.
+    A party that is silent for `patience` seconds, and a minute more to start its process, ends the question.
     """
 
     run: str
@@ -73,7 +73,7 @@ class Question(Strict):
     @property
     def links(self) -> LinkSettings:
         """Settings of the server's links."""
-        return LinkSettings(linger=0.25, patience=max(self.patience, _LEAST_PATIENCE))
+        return LinkSettings(linger=0.25, patience=_STARTING + self.patience)
 
     @property
     def batches(self) -> int:
