@@ -17,6 +17,8 @@ from evenhand.errors import InputError, LostError, RunError
 from evenhand.printing import near
 from evenhand.runtime.nvflare.kits import PARTICIPANTS
 
+GOES_ON: Final = "evenhand-goes-on"
+"""Key of FLARE's record of a job that goes on without a party that is gone: the names of all its parties."""
 _REFUSALS: Final = (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.InvalidArgumentError)
 _ANSWERS_IN: Final = 5.0
 """Seconds in which a party must answer the question whether it is there."""
@@ -225,7 +227,7 @@ def job_record(meta: dict[str, Any]) -> JobRecord:
         str(meta.get("name") or meta.get("job_name", "")),
         str(meta.get("status", "")),
         str(meta.get("submit_time_iso") or meta.get("submit_time", "")),
-        [str(name) for name in meta.get("mandatory_clients") or []],
+        [str(name) for name in meta.get(GOES_ON) or meta.get("mandatory_clients") or []],
         str(meta.get("duration", "")),
         str(history[-1]).partition(": ")[2] if history else "",
     )

@@ -30,9 +30,10 @@ from nvflare.fuel.hci.server.authz import AuthzFilter
 from nvflare.fuel.hci.server.constants import ConnProps
 from nvflare.private.fed.server.job_runner import JobRunner
 
+from evenhand.runtime.nvflare.admin import GOES_ON
 from evenhand.runtime.nvflare.kits import COMMANDS
 from evenhand.runtime.nvflare.quiet import LOGS
-from evenhand.runtime.nvflare.submitting import GOES_ON, OUTCOME
+from evenhand.runtime.nvflare.submitting import OUTCOME
 
 _NETWORK: Final = "_net_manager:"
 """Channel on which cells take orders from each other: stop, change the root, report a process, test a line."""

@@ -16,15 +16,13 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from evenhand.errors import LostError, RunError
 from evenhand.protocol.roles import Report
-from evenhand.runtime.nvflare.admin import Admin, job_of, presence
+from evenhand.runtime.nvflare.admin import GOES_ON, Admin, job_of, presence
 from evenhand.runtime.nvflare.kits import ALLOWED
 
 OUTCOME: Final = "outcome.json"
 """File that the server leaves for the submitter of the job: its result, or the reason why there is none."""
 PROGRESS: Final = "evenhand-progress"
 """Command that asks a running job how far it is; a job that nobody follows ends."""
-GOES_ON: Final = "evenhand-goes-on"
-"""Key of FLARE's record of a job that goes on without a party that is gone."""
 _MUST_ANSWER: Final = 30.0
 """Seconds after which a job that is reported as running, but has no process, counts as lost."""
 _LOOKS_EVERY: Final = 5.0
@@ -102,7 +100,7 @@ def write_job(
         "min_clients": len(needed),
         "mandatory_clients": needed,
         "deploy_map": {"app": ["server", *parties]},
-        **({GOES_ON: True} if goes_on else {}),
+        **({GOES_ON: list(parties)} if goes_on else {}),
     }
     at_server, at_party = components
     workflow = {"id": "evenhand", "path": at_server, "args": arguments | ({"detach": True} if detach else {})}
