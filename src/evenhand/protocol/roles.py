@@ -171,18 +171,20 @@ class Role(ABC):
                 f"{message.sender} has sent {self.name} {message.kind!r} {before} times, and {self.round_limit} rounds "
                 f"allow {most}; another is refused"
             )
-        a_round, _ = self.vocabulary[message.kind].most
-        begun = min(before // max(a_round, 1) + 1, self.round_limit)
-        if begun > self._begun:
-            if self.on_round is not None:
-                self.on_round()
-            self._begun = begun
+        if self.on_round is not None and self._round_of(message, self.round_limit) > self._begun:
+            self.on_round()
 
     def tally(self, message: Message) -> None:
         """Count a message that was handled."""
         if self.round_limit is not None:
+            self._begun = max(self._begun, self._round_of(message, self.round_limit))
             key = f"{message.sender} {message.kind}"
             self._tally[key] = self._tally.get(key, 0) + 1
+
+    def _round_of(self, message: Message, most: int) -> int:
+        """Return the round that the next message of this kind and sender belongs to."""
+        a_round, _ = self.vocabulary[message.kind].most
+        return min(self._tally.get(f"{message.sender} {message.kind}", 0) // max(a_round, 1) + 1, most)
 
     @property
     def handled(self) -> Mapping[str, int]:
