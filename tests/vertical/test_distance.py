@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from support.generated import generate
@@ -96,6 +97,23 @@ def test_the_estimate_is_seldom_below_the_distance_and_nearer_than_the_bound(con
     assert np.mean(np.array(estimates)[far] >= np.array(distances)[far]) >= 0.9
     assert np.median((np.array(estimates) / distances)[far]) <= 3.0
     assert (np.array(estimates) <= bounds).all()
+
+
+@pytest.mark.parametrize("solver", ["fairvfl", "vfb2-svrg", "subspace"])
+def test_no_bound_is_stated_while_the_intercept_is_far_from_its_best(solver: str) -> None:
+    """The intercept is not regularised: with rare positives FairVFL's bound was a fiftieth of the distance."""
+    random = np.random.default_rng(1)
+    matrix = random.normal(size=(1000, 4))
+    labels = np.where(matrix[:, 0] + random.logistic(size=1000) > 4.0, 1.0, -1.0)
+    problem = Problem(matrix, labels, pd.DataFrame({"group": ["a", "b"] * 500}))
+    for alpha in (1.0, 10.0):
+        _, best = optimum(problem, None, alpha)
+        for rounds in (1, 3, 20):
+            told = train(problem, None, BLOCKS, solver=solver, alpha=alpha, max_rounds=rounds, tol=1e-9).certificate
+            distance = (told.objective - best) / told.objective
+            assert told.bound is None or distance <= told.bound + 1e-8
+            if told.bound is None:
+                assert distance <= 3.0 * told.estimate
 
 
 def test_a_round_of_small_gains_is_not_the_end() -> None:

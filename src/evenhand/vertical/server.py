@@ -27,6 +27,9 @@ from evenhand.vertical.problem import ServerData, message_sizes, own_lagrangian
 CROSS_FITTED: Final = "cross-fitted scores"
 TRAINING_ROWS: Final = "training rows"
 
+BALANCED: Final = 1e-3
+"""Largest derivative in the intercept, as a share of the sum of all rows', at which the intercept is at its best."""
+
 
 class UnseenScores(NamedTuple):
     """Scores of the training rows by models that have not seen them, and how they were made."""
@@ -164,13 +167,27 @@ class Server(Role):
         """Return the distance of a linear model from the optimum, by the parties' last gradients."""
         if self.job.model != "linear":
             return Distance()
-        return distance(
+        objective = self.objective(point)
+        found = distance(
             point,
             self.multipliers,
             squared_gradient=float(self.squared_gradients.sum()),
-            objective=self.objective(point),
+            objective=objective,
             regulariser=self.regulariser,
         )
+        return self._with_intercept(point, found, objective) if self.job.fit_intercept else found
+
+    def _with_intercept(self, point: Point, found: Distance, objective: float) -> Distance:
+        """Add what a better intercept gains. It is not regularised, so no bound is known unless it is at its best."""
+        if found.value is None:
+            return found
+        nu = point.derivative(self.multipliers)
+        slopes = np.abs(nu.sum(axis=-1))
+        bends = np.maximum(point.curvature(self.multipliers).sum(axis=-1), np.finfo(float).tiny)
+        beyond = np.maximum(0.5 * slopes**2 / bends - 0.5 * slopes**2 / self.regulariser, 0.0)
+        value = found.value + float(beyond.sum()) / objective
+        balanced = bool((slopes <= BALANCED * np.abs(nu).sum(axis=-1)).all())
+        return Distance(bound=value) if found.estimate is None and balanced else Distance(estimate=value)
 
     def shortfall(self) -> str:
         """Describe which constraints no model was found to meet; empty if none."""
