@@ -18,7 +18,7 @@ from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary
 from evenhand.models import MLP
-from evenhand.solvers import FairVFL, FedBCD, Subspace
+from evenhand.solvers import FairVFL, FedBCD, Learners, Subspace
 from evenhand_reproductions.data.splits import papers_split, party_sizes, split_columns
 from evenhand_reproductions.settings import SETS, Meter, Record
 
@@ -116,6 +116,18 @@ def published(
 def subspace(problem: FairVFLProblem, constraint: Constraint | None) -> Fit:
     """Our solver, to its own stopping rule."""
     return _fit(problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS)
+
+
+def learned(problem: FairVFLProblem, epsilon: float, rounds: int) -> Fit:
+    """Our solver for any model at any party, with networks, to its own stopping rule."""
+    return _fit(
+        problem,
+        solver=Learners(folds=1, exact_rates=False),
+        constraint=EqualOpportunity(epsilon),
+        model="mlp",
+        max_rounds=rounds,
+        random_state=problem.seed,
+    )
 
 
 def selected(

@@ -54,6 +54,7 @@ _ENTRIES = (
         "fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl.table1"
     ),
     Reproduction("fairvfl-table2", "FairVFL, Table 2 and Figure 2: neural parties", "fairvfl.table2"),
+    Reproduction("fairvfl-learners", "FairVFL, Table 2 and Figure 2, by our learners", "fairvfl.learned"),
     Reproduction("fairvfl-fig1", "FairVFL, Figure 1: objective and DEO over rounds, linear model", "fairvfl.fig1"),
     Reproduction("fairvfl-v1-table1", "first version, Table I: accuracy, fairness, harmonic mean", "fairvfl.v1_table1"),
     Reproduction("fairvfl-v1-fig1", "first version, Figure 1: effect of ε on accuracy and fairness", "fairvfl.v1_fig1"),

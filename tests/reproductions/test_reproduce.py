@@ -37,7 +37,7 @@ def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, tiny: Any
     assert "## What was run" in text
     assert "numpy" in text
     assert "nan" not in text
-    figure = "fig" in name or name in ("fairvfl-table2", "fairvfl-theorem", "fairvfl-async")
+    figure = "fig" in name or name in ("fairvfl-table2", "fairvfl-learners", "fairvfl-theorem", "fairvfl-async")
     expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if figure else set())
     assert {path.name for path in folder.iterdir()} == expected
     records = json.loads((folder / f"{name}.json").read_text())["records"]
