@@ -24,7 +24,6 @@ Each fit is added to `--out` as soon as it is done, and is not repeated: a part 
 
     python benchmarks/learners.py [--source FOLDER] [--sets NAME ...] [--seeds 10 ...] [--methods NAME ...] --out FILE
     python benchmarks/learners.py --show --out FILE
-    python benchmarks/learners.py --mixed [--source FOLDER] [--seeds 10 ...]
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from learners_mixed import mixed
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import minimize_scalar, nnls
@@ -441,11 +439,7 @@ def main() -> None:
     parser.add_argument("--adam", type=int, default=2000, help="rounds of Adam")
     parser.add_argument("--out", type=Path, help="file of JSON lines")
     parser.add_argument("--show", action="store_true", help="only print the tables of the file")
-    parser.add_argument("--mixed", action="store_true", help="only run the mixed federation")
     asked = parser.parse_args()
-    if asked.mixed:
-        mixed(asked.source, asked.seeds)
-        return
     if asked.out is None:
         parser.error("--out names the file that fits are added to")
     known = set()
