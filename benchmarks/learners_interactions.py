@@ -1,7 +1,8 @@
 """When `exchange = "embedding"` pays: generated labels with more and more of an interaction across parties.
 
-Three parties of three columns, 2,000 people to train with, and 4,000 new ones. The log-odds are a·(x₁ + x₂) + b·(u₁u₂ + v₂v₃), with
-an index for the party of each column. Each cell is AUC on new people; `best` is that of the true log-odds.
+Three parties of three columns, 2,000 people to train with, and 4,000 new ones. The log-odds are
+a·(x₁ + x₂) + b·(u₁u₂ + v₂v₃), with an index for the party of each column. Each cell is AUC on new people; `best` is
+that of the true log-odds.
 
     python benchmarks/learners_interactions.py [--seeds 20 21]
 """
