@@ -17,7 +17,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
-from evenhand import EqualOpportunity, VerticalClassifier, VerticalRegressor, select
+from evenhand import EqualOpportunity, VerticalClassifier, VerticalRegressor, frontier, select
 from evenhand.data import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.models import NetworkLearner, OwnModels, RegressorLearner
@@ -94,7 +94,7 @@ def test_a_fitted_estimator_keeps_no_rows_and_is_kept_itself() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
-def test_select_chooses_a_bound_for_learners() -> None:
+def test_frontier_and_select_choose_a_bound_for_learners() -> None:
     given, labels, _ = tables()
     pair = {name: given[name] for name in ("bank", "clinic")}
     group = np.where(np.arange(ROWS) % 2, "f", "m")
@@ -103,6 +103,8 @@ def test_select_chooses_a_bound_for_learners() -> None:
     found = select(model, pair, labels, sensitive_features=group, epsilons=(0.1, 0.4), folds=2)
     assert found.epsilon in (0.1, 0.4)
     assert found.table["accuracy"].min() > 0.5
+    table = frontier(model, pair, labels, sensitive_features=group, epsilons=(0.1, 0.4), folds=2)
+    np.testing.assert_allclose(table["accuracy"], found.table["accuracy"])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from evenhand.models.learning.base import Fitted, PartyLearner, SavedLearner
 from evenhand.models.learning.choose import as_learner
 from evenhand.models.learning.covering import explained_spread, length
 from evenhand.models.learning.linear import LinearFit, LinearLearner
+from evenhand.models.learning.network import NetworkLearner
 from evenhand.models.learning.reading import read
 from evenhand.models.learning.regressor import RegressorLearner, Resampled
 from evenhand.models.learning.tree import TreeLearner
@@ -49,12 +50,14 @@ def train(
     order: Sequence[int] | None = None,
     **job: Any,
 ) -> VerticalRun:
+    runtime = job.pop("runtime", "auto")
     settings: dict[str, Any] = {"solver": "learners", "max_rounds": 3, "protection": "none", **job}
     parties = [
         replace(party, learner=as_learner(one)) for party, one in zip(deal(PEOPLE, blocks, (0,)), learners, strict=True)
     ]
     parties = [parties[place] for place in order or range(len(parties))]
-    return train_vertical(Job(**settings), parties, PEOPLE.labels, PEOPLE.sensitive, keep_messages=True)
+    more: dict[str, Any] = {"runtime": runtime, "keep_messages": True}
+    return train_vertical(Job(**settings), parties, PEOPLE.labels, PEOPLE.sensitive, **more)
 
 
 def scores(run: VerticalRun, blocks: Sequence[Sequence[int]] = BLOCKS) -> np.ndarray:
@@ -157,6 +160,27 @@ def test_a_forest_and_a_network_send_messages_of_the_same_kinds_and_shapes() -> 
             ]
         )
     assert lists[0] == lists[1] == lists[2]
+
+
+def test_threads_train_the_same_model() -> None:
+    learners = ["linear", NetworkLearner(epochs=2), RandomForestRegressor(3, max_depth=3)]
+    same: dict[str, Any] = {"constraints": (RATES,), "protection": "masked", "max_rounds": 2}
+    one, other = train(learners, **same), train(learners, runtime="threads", **same)
+    np.testing.assert_array_equal(scores(one), scores(other))
+    assert one.certificate == other.certificate
+
+
+def test_a_device_that_a_machine_lacks_is_an_error_at_its_own_party() -> None:
+    torch = pytest.importorskip("torch")
+
+    def perceptron(width: int) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(width, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+
+    wrong = NetworkLearner(module=perceptron, device="cuda:99", epochs=1)
+    with pytest.raises(DataError, match="^p1: its learner failed in round 1: device 'cuda:99' cannot be used on"):
+        train(["linear", wrong, "linear"])
+    run = train(["linear", replace(wrong, device="cpu"), "linear"], max_rounds=1)
+    assert run.models["p1"].predict(PEOPLE.matrix[:, [1]]).any()
 
 
 KNN = Resampled(KNeighborsRegressor(15))

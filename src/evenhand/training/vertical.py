@@ -213,7 +213,9 @@ def _build_roles(
     if runtime == "interleaved" and "interleaved" not in solver.runtimes:
         raise InputError(f"solver {name!r} does not run interleaved; choose a VFB² solver, or 'messages'")
     if runtime == "threads" and "threads" not in solver.runtimes:
-        raise InputError(f"solver {name!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'")
+        raise InputError(
+            f"solver {name!r} does not run in threads; choose VFB², FairVFL, FedBCD or learners, or 'messages'"
+        )
     if kept and runtime == "interleaved":
         raise InputError("runtime 'interleaved' only counts messages, so none can be kept; choose 'messages'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None and not kept):

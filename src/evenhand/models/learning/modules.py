@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from evenhand.arrays import Array
-from evenhand.errors import DataError, MissingExtraError
+from evenhand.errors import DataError, InputError, MissingExtraError
 from evenhand.models.learning.base import Fitted, SavedLearner
 
 BLOCK = 1024
@@ -74,6 +74,7 @@ class ModuleFit(Fitted):
     def of(cls, saved: SavedLearner, module: Any, device: str, read: Reads) -> ModuleFit:
         torch, found = torch_here(), load(saved.content)
         (width, hidden), decay = found.pop("shape").tolist(), float(found.pop("decay")[0])
+        usable(torch, device)
         made = made_module(torch, module, int(width)).to(device).float()
         made.load_state_dict({name: torch.from_numpy(one) for name, one in found.items()})
         made.eval()
@@ -92,6 +93,7 @@ class ModuleTraining:
     def __init__(self, module: Any, decay: float, device: str, seed: int, width: int, warm: Any = None) -> None:
         self._torch = torch = torch_here()
         torch.manual_seed(seed)
+        usable(torch, device)
         self.module, self.decay, self.device, self.width = made_module(torch, module, width), decay, device, width
         self.module.to(device).float()
         last = last_layer(torch, self.module)
@@ -139,6 +141,16 @@ def as_tensor(torch: Any, given: Any, device: str) -> Any:
     """Return what was read as a tensor; numbers with a fraction become single precision."""
     found = given if isinstance(given, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(given))
     return found.to(device, torch.float32 if found.is_floating_point() else None)
+
+
+def usable(torch: Any, device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    try:
+        torch.zeros(1, device=device)
+    # Builds without CUDA raise an AssertionError.
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"device {device!r} cannot be used on this machine ({reason}); set device = 'cpu'") from error
 
 
 def numbers(given: Any, rows: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,6 +29,8 @@ DECAYS = (0.01, 0.3)
 """Weight decays of which the first round chooses one."""
 STEPS, SMALLEST_BATCH = 20, 16
 """Steps of an epoch, at least, unless a step would have fewer rows than that."""
+ONE_AT_A_TIME = Lock()
+"""Held while a module is trained: torch's generator and its threads are those of the whole process."""
 LAST_RATE = 0.05
 """Share of the learning rate that is left at the end of the schedule."""
 
@@ -119,7 +122,7 @@ class NetworkLearner(PartyLearner):
         from evenhand.models.networks import seeded
         from evenhand.models.stacked import one_thread
 
-        with one_thread(), seeded(seed):
+        with ONE_AT_A_TIME, one_thread(), seeded(seed):
             yield
 
     def _begun(

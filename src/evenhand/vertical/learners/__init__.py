@@ -29,6 +29,7 @@ SOLVER = Solver(
     participant=LearnersParty,
     vocabulary=VOCABULARY,
     models=("own",),
+    runtimes=("messages", "flower", "threads"),
     losses=LOSSES,
     exact=False,
     tol=1e-3,
