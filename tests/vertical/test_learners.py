@@ -177,7 +177,7 @@ def test_a_device_that_a_machine_lacks_is_an_error_at_its_own_party() -> None:
         return torch.nn.Sequential(torch.nn.Linear(width, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
 
     wrong = NetworkLearner(module=perceptron, device="cuda:99", epochs=1)
-    with pytest.raises(DataError, match="^p1: its learner failed in round 1: device 'cuda:99' cannot be used on"):
+    with pytest.raises(DataError, match=r"^p1: its learner failed in round 1: device 'cuda:99' cannot be used on"):
         train(["linear", wrong, "linear"])
     run = train(["linear", replace(wrong, device="cpu"), "linear"], max_rounds=1)
     assert run.models["p1"].predict(PEOPLE.matrix[:, [1]]).any()

@@ -24,6 +24,7 @@ from evenhand.programs.combining.cross_fitting import CrossFitting, FoldsFit
 from evenhand.programs.combining.folds import assign_folds
 from evenhand.programs.combining.leaf_values import HOLDS, LeafProblem, is_better
 from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Sends
 from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import MOST_NARROW_ROUNDS, NARROWEST, ServerData, narrowness, own_lagrangian
@@ -147,6 +148,17 @@ class CrossFittedServer(Server):
         gradient[:, self.blank] = curvature[:, self.blank] = 0.0
         return gradient, curvature
 
+    @staticmethod
+    def in_units(gradient: Array, curvature: Array) -> dict[str, Any]:
+        """Return derivatives as fields of a message: between −1 and 1, so that short numbers hold them."""
+        units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
+        return {
+            "gradient": gradient / units[0],
+            "curvature": curvature / units[1],
+            "gradient_unit": units[0],
+            "curvature_unit": units[1],
+        }
+
     def too_narrow(self, gradient: Array) -> bool:
         """Return whether parties would refuse derivatives, as under bounds on sharp rates that cannot hold."""
         effective, narrow = narrowness(gradient)
@@ -198,6 +210,36 @@ class CrossFittedServer(Server):
             self.best_scores, self.best_held_out = self.scores, self.held_out
             self.best_multipliers = self.fold_multipliers
         return better
+
+    @abstractmethod
+    def ask(self, gradient: Array, curvature: Array) -> Sends:
+        """Begin a round: send derivatives."""
+
+    @abstractmethod
+    def give_back(self) -> Sends:
+        """Send each party its part of the best model."""
+
+    def answerable(self, gradient: Array, curvature: Array) -> bool:
+        """Return whether parties will fit models to these derivatives."""
+        return not self.too_narrow(gradient)
+
+    def last_step(self) -> None:
+        """Improve the model without a message, after the last round."""
+
+    def go_on(self) -> Sends:
+        """Stop, or ask for more."""
+        if self.futile >= self.patience:
+            self.ended = "the held-out loss fell no more"
+        elif self.round >= self.job.max_rounds:
+            self.ended = "max_rounds"
+        else:
+            derivatives = self.derivatives()
+            if self.answerable(*derivatives):
+                return self.ask(*derivatives)
+            self.ended = "derivatives that concentrate on a few rows"
+        self.last_step()
+        self.end()
+        return self.give_back()
 
     def end(self) -> None:
         """Return to the best model, and certify it.

@@ -90,7 +90,7 @@ class LearnersServer(CrossFittedServer):
         self.related: list[Array] = []
 
     def start(self) -> Sends:
-        return self._ask(*self.derivatives())
+        return self.ask(*self.derivatives())
 
     def handle(self, message: Message) -> Sends:
         if message.kind == EMBEDDING.kind:
@@ -107,15 +107,9 @@ class LearnersServer(CrossFittedServer):
         # A larger h limits the response −g/h. A smaller g would not be zero on average where the scores are right.
         return gradient, np.maximum(curvature, np.abs(gradient) / self.largest)
 
-    def _ask(self, gradient: Array, curvature: Array) -> Sends:
+    def ask(self, gradient: Array, curvature: Array) -> Sends:
         self.round += 1
-        units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
-        body = {
-            "gradient": gradient / units[0],
-            "curvature": curvature / units[1],
-            "gradient_unit": units[0],
-            "curvature_unit": units[1],
-        }
+        body = self.in_units(gradient, curvature)
         return RESPONSE.messages(SERVER, self.parties, round=self.round, **body)
 
     def make_problem(self, shrinkage: float, exact_rates: bool) -> LeafProblem:
@@ -128,20 +122,15 @@ class LearnersServer(CrossFittedServer):
         self.take_fit(fit)
         if self.judge(fit):
             self.best_coefficients = self.coefficients
-        if self.futile >= self.patience:
-            self.ended = "the held-out loss fell no more"
-        elif self.round >= self.job.max_rounds:
-            self.ended = "max_rounds"
-        else:
-            gradient, curvature = self.derivatives()
-            # A party refuses a curvature, too, that concentrates on few rows.
-            if not self.too_narrow(gradient) and not self.too_narrow(np.sqrt(curvature)):
-                return self._ask(gradient, curvature)
-            self.ended = "derivatives that concentrate on a few rows"
+        return self.go_on()
+
+    def answerable(self, gradient: Array, curvature: Array) -> bool:
+        # A party refuses a curvature, too, that concentrates on few rows.
+        return super().answerable(gradient, curvature) and not self.too_narrow(np.sqrt(curvature))
+
+    def last_step(self) -> None:
         if len(self.embeddings) == len(self.parties):
             self._relate()
-        self.end()
-        return self._return()
 
     def _fit(self) -> FoldsFit:
         """Solve for the coefficients, at the outputs of models that have not seen the row."""
@@ -269,7 +258,7 @@ class LearnersServer(CrossFittedServer):
             **({"networks over embeddings": len(self.stages)} if self.relates else {}),
         }
 
-    def _return(self) -> Sends:
+    def give_back(self) -> Sends:
         """Send each party the coefficients of its columns in the average of all models."""
         slopes = self._round_slopes().reshape(len(self.rounds), len(self.parties), self.features)
         shares = np.tile(slopes / self.folds, (1, 1, self.folds))

@@ -108,7 +108,7 @@ class TreesServer(CrossFittedServer):
         return problem
 
     def start(self) -> Sends:
-        return self._ask(*self.derivatives())
+        return self.ask(*self.derivatives())
 
     def handle(self, message: Message) -> Sends:
         answers = self.answered(message, self.awaited)
@@ -131,22 +131,15 @@ class TreesServer(CrossFittedServer):
         if not whole or (self.relay is not None and not self.relay.fits(place, message, self.leaves)):
             raise ProtocolError(f"server: {message.sender} sent relay leaves or leaves that do not exist")
 
-    def _ask(self, gradient: Array, curvature: Array) -> Sends:
+    def ask(self, gradient: Array, curvature: Array) -> Sends:
         """Send derivatives for whole trees, for relay leaves, or for the first split of a tree across parties."""
         self.begun = self.round
         self.round += 1
         relays, across = self._relays(), self._crosses()
         self.growing = GrowingTree(self.terms.n_rows) if across else None
         self.awaited = (RELAY_LEAVES if relays else OFFER if across else LEAVES).kind
-        units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
-        body = {
-            "across": RELAYING if relays else int(across),
-            "rows_a_leaf": self.rows_a_leaf,
-            "gradient": gradient / units[0],
-            "curvature": curvature / units[1],
-            "gradient_unit": units[0],
-            "curvature_unit": units[1],
-        }
+        body = {"across": RELAYING if relays else int(across), "rows_a_leaf": self.rows_a_leaf}
+        body |= self.in_units(gradient, curvature)
         return [DERIVATIVES.message(SERVER, party, round=self.round, **body) for party in self.parties]
 
     def _relays(self) -> bool:
@@ -185,7 +178,7 @@ class TreesServer(CrossFittedServer):
             self.crossing.append(self.relay.tree(place, own, relay_split, int(self.offered[place]), values))
         self.offered = self.offered + [(answer["counts"] > 1).sum() for answer in answers]
         self.relay = None
-        return self._go_on(fit, across=True)
+        return self._judged(fit, across=True)
 
     def _next_level(self, answers: Sequence[Message]) -> Sends:
         """Take the best offer for each node. Then ask for splits of the next level, or fit the leaves."""
@@ -206,7 +199,7 @@ class TreesServer(CrossFittedServer):
         values[ends] = fit.values[0]
         self.crossing.append(CrossTree(tree.nodes, values))
         self.growing = None
-        return self._go_on(fit, across=True)
+        return self._judged(fit, across=True)
 
     def _combine(self, answers: Sequence[Message]) -> Sends:
         """Solve for the leaf values of the parties' own trees; the model is the average over folds."""
@@ -215,7 +208,7 @@ class TreesServer(CrossFittedServer):
         trees = np.flatnonzero(np.repeat(ordered, self.options.trees))
         fit, values = fit_in_order(self._fit, given, trees)
         self.values = np.concatenate([self.values, averaged(given, values, len(self.parties))[None]])
-        return self._go_on(fit, across=False)
+        return self._judged(fit, across=False)
 
     def _fit(self, columns: Sequence[LeafColumns | TiedColumns]) -> FoldsFit:
         problem = self.problem
@@ -226,23 +219,13 @@ class TreesServer(CrossFittedServer):
         self.effort += fit.iterations * float(columns[0].leaves.size) * columns[0].leaves.shape[1]
         return fit
 
-    def _go_on(self, fit: FoldsFit, across: bool) -> Sends:
+    def _judged(self, fit: FoldsFit, across: bool) -> Sends:
         """Add the new leaves to the model. Then stop, or ask for more."""
         before = self.held_out_loss()
         self.take_fit(fit)
         self.pace[across] = (before - self.held_out_loss()) / (self.round - self.begun)
         self.judge(fit)
-        if self.futile >= self.patience:
-            self.ended = "the held-out loss fell no more"
-        elif self.round >= self.job.max_rounds:
-            self.ended = "max_rounds"
-        else:
-            gradient, curvature = self.derivatives()
-            if not self.too_narrow(gradient):
-                return self._ask(gradient, curvature)
-            self.ended = "derivatives that concentrate on a few rows"
-        self.end()
-        return self._return()
+        return self.go_on()
 
     def size(self) -> dict[str, int]:
         return {"rounds": len(self.values), "crossing": len(self.crossing)}
@@ -253,7 +236,7 @@ class TreesServer(CrossFittedServer):
     def kept(self) -> dict[str, int]:
         return {"rounds kept": len(self.values), "trees across parties": len(self.crossing)}
 
-    def _return(self) -> Sends:
+    def give_back(self) -> Sends:
         """Send each party its leaf values and kept splits, and the label holder the routes through all splits."""
         taken = [kept_splits(self.crossing, place) for place in range(len(self.parties))]
         sends = [
