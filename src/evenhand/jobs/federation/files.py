@@ -365,9 +365,9 @@ def _check_job(job: FederationJob) -> None:
         raise JobError('missing_party = "absent" is not for trees that cross parties; remove `interactions`')
     if job.job.options.get("exchange", "scores") != "scores":
         raise JobError(
-            'key job.options.exchange is "embedding", which is for runs in one process: an embedding tells who receives '
-            "it nearly all of a party's columns, of training rows and of each new row, and a masked sum of embeddings "
-            'tells those with two values; between organisations set exchange = "scores"'
+            'key job.options.exchange is "embedding", which is for runs in one process: an embedding tells its '
+            "receiver nearly all of a party's columns, of training rows and of each new row, and masked sums of "
+            'embeddings tell those with two values; between organisations set exchange = "scores"'
         )
 
 
