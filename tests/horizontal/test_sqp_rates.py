@@ -17,6 +17,7 @@ from evenhand import HorizontalClassifier
 from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson, bind
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.errors import ExactRatesWarning, InputError, ProtocolError
+from evenhand.horizontal.sqp import cutting, moving
 from evenhand.metrics import constraint_gaps
 from evenhand.programs.slices import sample_program
 from evenhand.solvers import SQP
@@ -171,11 +172,15 @@ def test_a_client_refuses_temperatures_that_show_single_rows(factor: float) -> N
 
 
 @pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")
-def test_a_run_that_looks_for_cuts_goes_on_from_any_message(tmp_path: Path) -> None:
+def test_a_run_that_looks_for_cuts_goes_on_from_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Shorter searches, because the run starts again at each of its messages.
+    monkeypatch.setattr(moving, "PASSES", 1)
+    monkeypatch.setattr(cutting, "HALVINGS", 1)
     case = Case("sqp", "global")
-    job = case.job(constraints=(EqualOpportunity(0.005, "error"),), max_rounds=70)
+    job = case.job(constraints=(EqualOpportunity(0.005, "error"),), max_rounds=40)
     whole = case.train(job)
     assert "another cut" in str(whole.certificate.unmet)
+    assert whole.history["factor on the temperature"].min() < 1.0
     reborn = Reborn(case.maker(job), CLOCK, tmp_path)
     reborn.run()
     assert_ends_like(reborn.mailboxes["server"].role, whole)

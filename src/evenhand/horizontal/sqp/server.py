@@ -485,6 +485,8 @@ class SQPServer(ProgramServer):
     def _report(self, rows: Array, exact: Array) -> None:
         assert self.residual is not None
         told = self.row_report(rows, None if self.counted is None else exact)
+        if self.counted is not None:
+            told["factor on the temperature"] = self.moving.factor
         self.reports.append({"round": self.rounds, "penalty": self.penalty, **self.residual.__dict__, **told})
 
     def _solve(self, evaluation: Evaluation) -> None:
