@@ -20,16 +20,10 @@ def below_majority(right: float, common: float, rows: int, where: str, constrain
     if right >= common:
         return ""
     bounds = ", ".join(sorted({kind.replace("-", " ") for kind in constraints}))
-    advice = (
-        f"The bound ({bounds}) or the cut may ask for that; otherwise there are too few rows for these columns. Widen "
-        "the bound, use more rows or fewer columns"
-        if bounds
-        else "A cut may ask for that; otherwise there are too few rows for these columns: use more rows or fewer "
-        "columns, or raise alpha"
-    )
+    why = f"The bound ({bounds}) or the cut may ask for that" if bounds else "A cut may ask for that"
     return (
         f"{right / rows:.1%} of the {rows:,} {where} rows are decided right; the commoner label for everybody is right "
-        f"for {common / rows:.1%}. {advice}"
+        f"for {common / rows:.1%}. {why}; otherwise there are too few rows for these columns"
     )
 
 
