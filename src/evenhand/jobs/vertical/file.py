@@ -314,7 +314,7 @@ def check_extends(section: VerticalJobSection, job: Job) -> None:
     if section.extends is not None and job.model != "linear":
         raise JobError(
             f"key job.extends starts from the weights of an earlier run, for linear models; the model is "
-            f"{job.model!r}. Train anew, without extends"
+            f"{job.model!r}, which has no optimum to start near. Train anew, without extends"
         )
 
 
