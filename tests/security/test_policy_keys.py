@@ -284,6 +284,12 @@ def few_rows_in_common(folder: Path) -> object:
     return ends_of(job, paths)["shop"]
 
 
+def a_job_that_measures_values(folder: Path) -> object:
+    paths = write_shops(folder, {"solver": "subspace", "protection": "none", "values": True})
+    job: Any = read_federation_job(paths["job"])
+    return next(party_program(job, read_party(paths["shop"]), paths["shop"].parent))
+
+
 def a_run_that_goes_on_without_somebody(_: Path) -> object:
     return goes_on(OwnPolicy(lost_party="end"), with_job(HONEST, lost_party="continue"))
 
@@ -373,6 +379,7 @@ HOSTILE: dict[str, list[tuple[Attempt, str]]] = {
         (sums_of_fewer_in_the_terms, "sums over 1 clients; it wants 2 or more"),
         (a_sum_without_one_of_us, "the difference would show 1 of them"),
     ],
+    "values": [(a_job_that_measures_values, "measures what each party's data is worth")],
     "lost_party": [(a_run_that_goes_on_without_somebody, "takes part only where the run ends")],
     "allow_experimental": [(a_broken_level_with_the_jobs_own_flag, "encrypted is broken by a test")],
     "label_epsilon": [

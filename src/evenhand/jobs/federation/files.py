@@ -88,6 +88,12 @@ class FederationJobSection(VerticalJobSection):
         "continue",
         "end",
     )
+    values: bool = key(
+        "Whether the server keeps the loss of each held-out row in its run folder, so that `evenhand value` can "
+        "compare runs with and without a party. Every party must allow it (`values` in its policy).",
+        True,
+        False,
+    )
     classes: list[Plain] | None = key(
         "All labels, if there are three or more, in the order of the model's scores; for linear models.",
         ["A", "B", "C"],
@@ -189,6 +195,12 @@ class PolicySection(Strict):
         None,
         gt=0.0,
     )
+    values: bool = key(
+        "Whether it takes part in jobs that measure what each party's data is worth (`values = true`). Such jobs train "
+        "with several sets of parties, and their results tell how much this party's columns help.",
+        True,
+        False,
+    )
     never_send: list[str] = key(
         "Kinds of messages that it never sends, under masks or encryption either; the run ends there.",
         ["combined-scores"],
@@ -237,7 +249,9 @@ class PolicySection(Strict):
         rounds_before
             Returns how many rounds earlier runs on the party's table took.
         """
-        return OwnPolicy(**self.model_dump(exclude={"columns"}), rounds_before=rounds_before, trainings=trainings)
+        return OwnPolicy(
+            **self.model_dump(exclude={"columns", "values"}), rounds_before=rounds_before, trainings=trainings
+        )
 
     @property
     def limits(self) -> Limits:
@@ -350,6 +364,13 @@ def _check_job(job: FederationJob) -> None:
     if job.job.classes is not None:
         check_listed(job.job.classes, "job.classes")
     trained = job.to_job()
+    if job.job.values and trained.label_privacy is not None:
+        raise JobError("key job.values needs true labels, and the job shares randomised responses only; remove one")
+    if job.job.values and job.job.lost_party == "continue":
+        raise JobError(
+            'key job.values is for a stated set of parties, and lost_party = "continue" may train with fewer; set '
+            'lost_party = "end"'
+        )
     check_training(trained)
     check_hidden(job.job, trained, job.parts)
     check_extends(job.job, trained)

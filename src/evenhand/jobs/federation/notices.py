@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from evenhand.jobs.federation.files import AnyJob, FederationJob
+from evenhand.jobs.vertical.values import HELD_OUT
 from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
 from evenhand.protocol.messages import Schema
@@ -99,7 +100,9 @@ def for_submitter(job: AnyJob, result: Mapping[str, Any]) -> dict[str, Any]:
     run folder.
     """
     private = isinstance(job, FederationJob) and job.job.label_privacy is not None and "certificate" in result
-    return {name: value for name, value in result.items() if not private or name in _OUTSIDE}
+    # Losses of single rows stay in the server's run folder as well.
+    found = {name: value for name, value in result.items() if name != HELD_OUT}
+    return {name: value for name, value in found.items() if not private or name in _OUTSIDE}
 
 
 def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:

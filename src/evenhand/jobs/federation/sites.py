@@ -6,6 +6,7 @@ and groups from its own copy of the label holder's table: it runs there, or wher
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from evenhand.data.tables.absence import without_rows
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.data.tables.reference import Reference
-from evenhand.errors import JobError, RunError
+from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.federation.checkpointing import (
     CheckpointManager,
     messages_of,
@@ -35,6 +36,7 @@ from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.extending import earlier_multipliers, earlier_part
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
+from evenhand.jobs.vertical.values import HELD_OUT
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.saved import to_state
@@ -147,6 +149,11 @@ def party_program(
     _check_weight(job, own)
     if own.party.monotone:
         check_told(name, bool(job.to_job().options.get("monotone")))
+    if job.job.values and not own.policy.values:
+        raise RunError(
+            f"the job measures what each party's data is worth (values = true), and {name}'s policy does not allow it; "
+            "set values = true in its [policy], or remove the key from the job"
+        )
     if own.policy.most_ids is not None and not job.job.private_ids:
         raise RunError(
             f"ids = {job.job.ids!r} lets the server compare {name}'s ids with any list, but {name}'s policy limits "
@@ -293,6 +300,8 @@ def server_program(
     if trained is not None:
         _check_same_scores(trained, of_parts["train"])
     result = vertical_result(terms, told, of_parts, rows.measured, trained_with, job.job)
+    if job.job.values:
+        result[HELD_OUT] = held_out_losses(terms, rows, of_parts)
     if (stated := label_statement(terms, key)) is not None:
         result["privacy"] = {job.holder: stated.as_dict()}
     if gone:
@@ -301,6 +310,17 @@ def server_program(
     if terms.job.missing_party == "absent":
         result["absence"] = {name: None if one is None else one.tolist() for name, one in absence.scores.items()}
     return result
+
+
+def held_out_losses(terms: VerticalTerms, rows: ServerRows, scores: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the loss of each held-out row, for the server's own folder, and a checksum that names the rows."""
+    if "test" not in scores:
+        raise DataError("no rows are held out to measure values on; set test_fraction in [job]")
+    measured = rows.measured["test"]
+    losses = terms.job.loss_function.value(scores["test"], measured.labels)
+    weights = np.ones(len(losses)) if measured.sample_weight is None else measured.sample_weight
+    named = hashlib.blake2b(measured.labels.tobytes() + np.packbits(rows.test).tobytes(), digest_size=16)
+    return {"losses": losses.tolist(), "weights": weights.tolist(), "rows": named.hexdigest()}
 
 
 def _check_same_scores(trained: Array, scores: Array) -> None:

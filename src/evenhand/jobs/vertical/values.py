@@ -8,7 +8,8 @@ a mean over rows, weighted if the job weighs them, so its standard error is that
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import factorial
 from typing import Any, Final
@@ -22,6 +23,7 @@ from evenhand.jobs.vertical.extending import extending
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.runs import VerticalTables, load_vertical_tables
 from evenhand.models.saved import joint_scores
+from evenhand.protocol.roles import SERVER
 from evenhand.report.record import VALUES
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.folder import RunFolder
@@ -29,6 +31,8 @@ from evenhand.training.coalitions import Coalition, train_coalition
 
 MOST_EXACT: Final = 5
 """Most parties beside the label holder for which all coalitions are trained."""
+HELD_OUT: Final = "held-out losses"
+"""Key of a server's `result.json` between organisations: the loss of each held-out row, for `values = true`."""
 ORDERS: Final = 20
 """Number of random orders with more parties."""
 
@@ -58,33 +62,48 @@ def value_run(folder: RunFolder, progress: Progress = lambda _: None, orders: in
         raise DataError(
             f"{folder.path}: the weights of all held-out rows are zero; hold out others (test_fraction, seed)"
         )
-    found = _Values(tables, progress).measured(orders)
+    found = _Trained(tables, progress).measured(orders)
     write_bytes(folder.path / VALUES, (json.dumps(found, indent=1) + "\n").encode())
     return found
 
 
-class _Values:
-    """Coalitions that have been trained, and the loss of each held-out row under them."""
+def value_runs(folders: Sequence[RunFolder], orders: int = ORDERS) -> dict[str, Any]:
+    """Return the values of parties from the server's folders of jobs between organisations, one for each coalition.
 
-    def __init__(self, tables: VerticalTables, progress: Progress) -> None:
-        self.tables, self.progress = tables, progress
-        self.players = [name for name in tables.rows if name != tables.holder]
-        self.loss = tables.terms.job.loss_function
-        self.labels = tables.held.labels[tables.test]
-        weights = tables.held.sample_weight
-        self.weights = np.ones(len(self.labels)) if weights is None else weights[tables.test]
-        self.losses: Coalitions = {}
-        self.rounds = 0
-        self._trained: dict[frozenset[str], Coalition] = {}
+    They are written to the folder of the run with all parties.
+    """
+    values = _Given(folders).measured(orders)
+    write_bytes(largest(folders).path / VALUES, (json.dumps(values, indent=1) + "\n").encode())
+    return values
+
+
+def largest(folders: Sequence[RunFolder]) -> RunFolder:
+    """Return the run with most parties."""
+    return max(folders, key=lambda folder: len(folder.description.get("party", ())))
+
+
+class _Values(ABC):
+    """Values from the loss of each held-out row under coalitions of parties."""
+
+    holder: str
+    players: Sequence[str]
+    weights: Array
+    loss_name: str
+    rounds: int
+    losses: Coalitions
+
+    @abstractmethod
+    def of(self, players: frozenset[str]) -> Array:
+        """Return the loss of each held-out row, trained with the label holder and these parties."""
 
     def measured(self, orders: int) -> dict[str, Any]:
         exact = len(self.players) <= MOST_EXACT
         by_row = self._exactly() if exact else self._sampled(orders)
         whole, alone = self.of(frozenset(self.players)), self.of(frozenset())
         return {
-            "holder": self.tables.holder,
-            "rows": len(self.labels),
-            "loss": self.tables.terms.job.loss,
+            "holder": self.holder,
+            "rows": len(self.weights),
+            "loss": self.loss_name,
             "label holder alone": self._mean(alone),
             "all parties": self._mean(whole),
             "trainings": len(self.losses),
@@ -96,21 +115,6 @@ class _Values:
             ],
         }
 
-    def of(self, players: frozenset[str]) -> Array:
-        """Return the loss of each held-out row, trained with the label holder and these parties."""
-        if players not in self.losses:
-            larger = min((one for one in self._trained if players < one), key=len, default=None)
-            self.progress(f"training {' + '.join([self.tables.holder, *sorted(players)])}")
-            names = {self.tables.holder, *players}
-            trained = train_coalition(self.tables.stages, names, None if larger is None else self._trained[larger])
-            self._trained[players] = trained
-            self.rounds += trained.rounds
-            test = self.tables.test
-            matrices = {name: one.matrix[test] for name, one in self.tables.rows.items() if name in names}
-            scores = joint_scores({name: trained.models[name] for name in matrices}, matrices)
-            self.losses[players] = self.loss.value(scores, self.labels)
-        return self.losses[players]
-
     def _exactly(self) -> dict[str, tuple[Array, float]]:
         count = len(self.players)
         for size in range(count, -1, -1):
@@ -119,7 +123,7 @@ class _Values:
         found = {}
         for name in self.players:
             others = [one for one in self.players if one != name]
-            rows = np.zeros(len(self.labels))
+            rows = np.zeros(len(self.weights))
             for size in range(count):
                 weight = factorial(size) * factorial(count - size - 1) / factorial(count)
                 for before in map(frozenset, combinations(others, size)):
@@ -151,3 +155,82 @@ class _Values:
     def _standard_error(self, rows: Array) -> float:
         deviations = self.weights * (rows - self._mean(rows))
         return float(np.linalg.norm(deviations) / self.weights.sum() * np.sqrt(len(rows) / (len(rows) - 1)))
+
+
+class _Trained(_Values):
+    """Coalitions that are trained in this process."""
+
+    def __init__(self, tables: VerticalTables, progress: Progress) -> None:
+        self.tables, self.progress = tables, progress
+        self.holder, self.loss_name = tables.holder, tables.terms.job.loss
+        self.players = [name for name in tables.rows if name != tables.holder]
+        self.loss = tables.terms.job.loss_function
+        self.labels = tables.held.labels[tables.test]
+        weights = tables.held.sample_weight
+        self.weights = np.ones(len(self.labels)) if weights is None else weights[tables.test]
+        self.losses = {}
+        self.rounds = 0
+        self._trained: dict[frozenset[str], Coalition] = {}
+
+    def of(self, players: frozenset[str]) -> Array:
+        if players not in self.losses:
+            larger = min((one for one in self._trained if players < one), key=len, default=None)
+            self.progress(f"training {' + '.join([self.tables.holder, *sorted(players)])}")
+            names = {self.tables.holder, *players}
+            trained = train_coalition(self.tables.stages, names, None if larger is None else self._trained[larger])
+            self._trained[players] = trained
+            self.rounds += trained.rounds
+            test = self.tables.test
+            matrices = {name: one.matrix[test] for name, one in self.tables.rows.items() if name in names}
+            scores = joint_scores({name: trained.models[name] for name in matrices}, matrices)
+            self.losses[players] = self.loss.value(scores, self.labels)
+        return self.losses[players]
+
+
+class _Given(_Values):
+    """Coalitions that organisations have trained, each in a job of its own."""
+
+    def __init__(self, folders: Sequence[RunFolder]) -> None:
+        told = [self._told(folder) for folder in folders]
+        first = told[0]
+        names_of = [[one["name"] for one in folder.description["party"]] for folder in folders]
+        self.holder = next(one["name"] for one in folders[0].description["party"] if one.get("role") == "active")
+        self.players = sorted({name for names in names_of for name in names} - {self.holder})
+        self.loss_name = _asked(folders[0]).get("loss", "logistic")
+        self.weights = np.array(first["weights"])
+        self.rounds, self.losses = 0, {}
+        for folder, names, one in zip(folders, names_of, told, strict=True):
+            if _asked(folder) != _asked(folders[0]) or self.holder not in names:
+                raise JobError(
+                    f"{folder.path} was trained with another job than {folders[0].path}; values compare jobs that "
+                    "differ in their parties and in extends only"
+                )
+            if (one["rows"], one["weights"]) != (first["rows"], first["weights"]):
+                raise DataError(
+                    f"{folder.path} has other held-out rows than {folders[0].path}; use ids that keep the same rows "
+                    'with every set of parties, such as ids = "left"'
+                )
+            self.losses[frozenset(names) - {self.holder}] = np.array(one["losses"])
+            self.rounds += int(folder.result["certificate"]["rounds"])
+
+    def _told(self, folder: RunFolder) -> Mapping[str, Any]:
+        if folder.description.get("side") != SERVER or not folder.finished or HELD_OUT not in folder.result:
+            raise JobError(
+                f"{folder.path} is not the server's folder of a finished job with values = true, so it does not hold "
+                "losses of held-out rows"
+            )
+        found: Mapping[str, Any] = folder.result[HELD_OUT]
+        return found
+
+    def of(self, players: frozenset[str]) -> Array:
+        if players not in self.losses:
+            raise JobError(
+                f"no given run is of {' + '.join([self.holder, *sorted(players)])} alone; submit the job with these "
+                "parties, values = true and extends = the name of a run with more parties, and name its folder too"
+            )
+        return self.losses[players]
+
+
+def _asked(folder: RunFolder) -> dict[str, Any]:
+    """Return the keys of a job that must be the same for all coalitions."""
+    return {name: value for name, value in folder.description.get("job", {}).items() if name != "extends"}
