@@ -29,17 +29,24 @@ def in_all_runs(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def figure(
-    records: pd.DataFrame, drawn: Mapping[str, float], styles: Mapping[str, Mapping[str, Any]], title: str
+    records: pd.DataFrame,
+    drawn: Mapping[str, float],
+    styles: Mapping[str, Mapping[str, Any]],
+    title: str,
+    *,
+    each_run: bool = False,
 ) -> Callable[[Path], None]:
     """What draws the curves at the levels `drawn`, and each bound that can bind."""
     bounds = {level: epsilon for level, epsilon in drawn.items() if level != FREE}
-    return lambda path: draw_rounds(records, path, styles=styles, bounds=bounds, title=title)
+    return lambda path: draw_rounds(records, path, styles=styles, bounds=bounds, title=title, each_run=each_run)
 
 
 def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
     """For each set: where each method ends, and when it first comes within 1 % of the better one's objective."""
     methods = list(records["method"].unique())
-    header = ["bound", *[f"{what}, {method}" for method in methods for what in ("rounds", "objective", "DEO")]]
+    several = records["seed"].nunique() > 1
+    columns = ("runs", "rounds", "objective", "DEO") if several else ("rounds", "objective", "DEO")
+    header = ["bound", *[f"{what}, {method}" for method in methods for what in columns]]
     result = []
     for name, part in records.groupby("set", sort=False):
         rows = []
@@ -47,7 +54,11 @@ def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
             cells = [str(level)]
             for method in methods:
                 line = lines[lines["method"] == method].sort_values("round")
+                if line.empty:
+                    cells += ["–"] * len(columns)
+                    continue
                 last = line[line["round"] == line["round"].max()][["objective", "DEO"]].mean()
+                cells += [str(line["seed"].nunique())] if several else []
                 cells += [str(line["round"].max()), f"{last['objective']:.4f}", f"{last['DEO']:.4f}"]
             rows.append(cells)
         result.append((f"{SETS[str(name)]}: where the curves end", markdown_table(header, rows)))

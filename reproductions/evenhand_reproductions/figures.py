@@ -24,8 +24,14 @@ def draw_rounds(
     styles: Mapping[str, Mapping[str, Any]],
     bounds: Mapping[str, float],
     title: str,
+    each_run: bool = False,
 ) -> None:
-    """Objective (linear) and DEO (log) over rounds (log): a colour for each level of ε, a style for each method."""
+    """Objective (linear) and DEO (log) over rounds (log): a colour for each level of ε, a style for each method.
+
+    Lines are means over runs; with `each_run` there is a thin line for each run.
+    """
+    apart = ["level", "method", *(["seed"] if each_run else [])]
+    thin: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.7} if each_run else {}
     names, levels = records["set"].unique(), records["level"].unique()
     colours = dict(zip(levels, COLOURS, strict=False))
     figure = Figure(figsize=(4.4 * len(names), 7.0), layout="constrained")
@@ -33,9 +39,9 @@ def draw_rounds(
     for column, name in enumerate(names):
         for row, quantity in enumerate(QUANTITIES):
             axis = axes[row, column]
-            for (level, method), line in records[records["set"] == name].groupby(["level", "method"], sort=False):
+            for (level, method, *_), line in records[records["set"] == name].groupby(apart, sort=False):
                 mean = line.groupby("round")[quantity].mean()
-                axis.plot(mean.index, mean, color=colours[level], **styles[str(method)])
+                axis.plot(mean.index, mean, color=colours[level], **thin, **styles[str(method)])
             axis.set_xscale("log")
             axis.grid(alpha=0.3)
             if column == 0:

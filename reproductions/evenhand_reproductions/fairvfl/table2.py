@@ -116,7 +116,7 @@ def page(records: pd.DataFrame) -> Page:
         *convergence.first_below(curves, "ε=0.01", STEPS, OURS),
     ]
     title = "Neural parties: training objective and DEO over rounds"
-    figure = convergence.figure(curves, LEVELS, STYLES, title)
+    figure = convergence.figure(curves, LEVELS, STYLES, title, each_run=True)
     shown = [*tables(records, ERROR_RATES, TABLE2), *convergence.ends(curves)]
     return Page(_ran(records), shown, notes, figure=figure)
 
@@ -192,7 +192,8 @@ def _ran(records: pd.DataFrame) -> list[str]:
         "FedBCD and FairVFL: η = 100, β = 0.1, c = 0.001, Q = 1. Ours: the same messages, with each party's gradient "
         "scaled by Adam (step 0.01) and a penalty of 1 on the excess; beside it the paper's FairVFL(ε). Rows of many "
         "rounds go on to where they stop moving or nearly so; that need not help on new rows. Where the DEO of the fit "
-        "without a bound kept the bound in all rounds, that fit is the one under the bound: λ is zero throughout.",
+        "without a bound kept the bound in all rounds, that fit is the one under the bound: λ is zero throughout. "
+        "The figure has a line for each run.",
         HOW,
     ]
     for name, part in records.groupby("set", sort=False):
