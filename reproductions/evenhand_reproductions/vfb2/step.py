@@ -12,13 +12,8 @@ from evenhand_reproductions.vfb2.problems import PAPERS_STEP, REGULARISERS, RIDG
 from evenhand_reproductions.writing import Page, markdown_table, runs_of, spread
 
 RUNS: Final = 2
-PRINTED: Final = (0.5, 0.1, 0.05, 0.01)
+GRID: Final = (0.5, 0.1, 0.05, 0.01)
 """The paper's grid, as far as it prints it; it goes on."""
-GRID: Final = {
-    "credit-default": PRINTED,
-    "give-me-some-credit": (*PRINTED, 0.005, 0.001, 0.0005),
-    "a9a": PRINTED,
-}
 PARTIES, ACTIVE = 8, 3
 ROUNDS: Final = {"credit-default": 20, "give-me-some-credit": 8, "a9a": 12}
 STOP: Final = 1e-5
@@ -31,7 +26,7 @@ def papers(step: float) -> str:
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     draws = settings.draws(RUNS)
-    meter.expect(sum(len(REGULARISERS) * (1 + len(GRID[name])) for name, _ in draws))
+    meter.expect(len(draws) * len(REGULARISERS) * (1 + len(GRID)))
     records: list[Record] = []
     for name in settings.sets:
         source = read(name, settings.source)
@@ -46,7 +41,7 @@ def _run(problem: VFB2Problem, rounds: int, meter: Meter) -> list[Record]:
     for equation in REGULARISERS:
         for method, options in [
             (OURS, {}),
-            *((papers(step), {**PAPERS_STEP, "step": step}) for step in GRID[problem.name]),
+            *((papers(step), {**PAPERS_STEP, "step": step}) for step in GRID),
         ]:
             meter.at(f"{SETS[problem.name]}, seed {problem.seed}, problem {equation}: {method}")
             record: Record = {"set": problem.name, "seed": problem.seed, "equation": equation, "method": method}
@@ -80,7 +75,7 @@ def _run(problem: VFB2Problem, rounds: int, meter: Meter) -> list[Record]:
 
 
 def constants(name: str) -> Record:
-    return {"parties": (PARTIES, ACTIVE), "grid": GRID[name], "rounds": ROUNDS[name], "stop": STOP, "ridge": RIDGE}
+    return {"parties": (PARTIES, ACTIVE), "grid": GRID, "rounds": ROUNDS[name], "stop": STOP, "ridge": RIDGE}
 
 
 def page(records: pd.DataFrame) -> Page:
@@ -130,7 +125,7 @@ def _notes(records: pd.DataFrame) -> list[str]:
         # Lower in the end; of runs that reached the stop, the one with fewer rounds.
         order = others.assign(near=others["gap"].clip(lower=1e-3)).sort_values(["near", "rounds"])
         best = order.iloc[0]
-        edge = order.index[0] == papers(min(GRID[str(name)]))
+        edge = order.index[0] == papers(min(GRID))
         ahead = (best["near"], best["rounds"]) < (max(ours["gap"], 1e-3), ours["rounds"])
         notes.append(
             f"{SETS[str(name)]}, problem ({equation}): the best of the grid is {order.index[0]}: gap "
