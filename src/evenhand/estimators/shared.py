@@ -316,6 +316,8 @@ def warn_of_majority(
     else:
         common = int(np.unique(labels, return_counts=True)[1].max())
         said = below_majority(right, common, rows, "training", (one.kind for one in job.asked))
+        wider = "widen the bound" if job.asked else "raise alpha"
+        said += f": use more rows or fewer columns, or {wider}" if said else ""
     if said:
         warnings.warn(said, MajorityWarning, stacklevel=3)
 
