@@ -19,7 +19,8 @@ from evenhand.errors import RunError
 from evenhand.jobs.federation.dispatch import party_part, server_part
 from evenhand.jobs.federation.files import read_federation_job, run_place, site_env
 from evenhand.jobs.federation.folders import side_folder
-from evenhand.jobs.ledger import LEDGER, Ledger
+from evenhand.jobs.ledger import LEDGER, Ledger, data_name
+from evenhand.jobs.vertical.file import PartySection
 from evenhand.protocol.job import Job
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.roles import SERVER
@@ -159,3 +160,13 @@ def test_a_round_is_on_disk_before_it_is_answered(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(Exception, match=LEDGER):
         asked(Ledger(tmp_path), "one", 7, 3)
+
+
+def test_a_file_has_one_name_however_its_path_is_written(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("id,a\n1,2\n")
+    (tmp_path / "link.csv").symlink_to("table.csv")
+    written = ["table.csv", "./table.csv", str(tmp_path / "table.csv"), f"../{tmp_path.name}/table.csv", "link.csv"]
+    sections = [PartySection(name="shop", table=one, id="id") for one in written]
+    assert {data_name(one, tmp_path) for one in sections} == {"table.csv"}
+    named = PartySection(name="shop", database="sqlite:///crm.db", sql="select id, a from people", id="id")
+    assert data_name(named, tmp_path).endswith(": select id, a from people")

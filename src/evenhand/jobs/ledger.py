@@ -272,10 +272,15 @@ def run_name(secret: bytes) -> str:
     return hashlib.blake2b(secret, digest_size=8, person=b"evenhand run").hexdigest()
 
 
-def data_name(section: TableSection) -> str:
-    """Return the name of a table in the ledger. Jobs cannot change it: it comes from the party's own file."""
-    place = section.table if section.database is None else str(section.database)
-    return f"{place}: {section.sql}" if section.sql is not None else str(place)
+def data_name(section: TableSection, base: Path) -> str:
+    """Return the name of a table in the ledger. Jobs cannot change it: it comes from the party's own file.
+
+    A file has one name however its path is written: that from the folder of the ledger.
+    """
+    place = str(section.database)
+    if section.database is None:
+        place = os.path.relpath((base / str(section.table)).resolve(), base.resolve())
+    return f"{place}: {section.sql}" if section.sql is not None else place
 
 
 def _lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:

@@ -98,7 +98,7 @@ class _OwnTable(ClientTable):
         training, update_noise = self.encode(self.encoder, self.labels), self._job.to_protection()
         # A resumed run has the same secret: it repeats its noise and spends nothing.
         noise = self._job.to_noise()
-        run, ledger, table = run_name(secret), Ledger(self._base), data_name(own.party)
+        run, ledger, table = run_name(secret), Ledger(self._base), data_name(own.party, self._base)
         if update_noise is None:
             least = own.policy.least_summed
             return ClientData(training, once=once, summed=lambda names: ledger.add_sum(table, run, names, least))

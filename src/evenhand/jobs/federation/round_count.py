@@ -57,7 +57,7 @@ class RoundCount:
 
     @property
     def _table(self) -> str:
-        return data_name(self.own.party)
+        return data_name(self.own.party, self.base)
 
     @property
     def _run(self) -> str:

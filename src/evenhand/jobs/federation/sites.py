@@ -230,7 +230,7 @@ def record_sum(terms: VerticalTerms, own: PartyFile, base: Path, run: str = "") 
     """
     members = terms.passive if terms.only_sums or len(terms.active) == 1 else terms.names
     if agrees_on_keys(terms) and own.party.name in members and len(members) > 1:
-        Ledger(base).add_sum(data_name(own.party), run, members, own.policy.least_summed, nested=bool(run))
+        Ledger(base).add_sum(data_name(own.party, base), run, members, own.policy.least_summed, nested=bool(run))
 
 
 def server_program(

@@ -205,7 +205,7 @@ class TableRows:
         # All that the draws depend on. Ids that are read as numbers have other draws than ids that are read as text.
         kind, sums = id_sums(ids)
         read = f"{label.column} in ({', '.join(sorted(values))}), ids as {kind}"
-        ledger, data = Ledger(self._base), data_name(self.party)
+        ledger, data = Ledger(self._base), data_name(self.party, self._base)
         drawn_at = {"label": ledger.draw("labels", data, read, asked.epsilon, self._limits)}
         for one in self.party.sensitive:
             if asked.groups is None:
