@@ -1,6 +1,7 @@
 """Any model at any party, in a few rounds: beside FairVFL's steps, Adam, pooled models and GAL's rule.
 
 Six parties, encoded columns dealt by lot; the papers' splits where they have them, else 70 % of at most `--most` rows.
+Settings are chosen on generated tables (`--sets plain-1000 ...`), which have 8,000 new rows.
 Methods:
 
 - `learners, DEO`: networks, bound .01 on the loss over the positives (DEO) on the training rows, one model (folds = 1);
@@ -39,6 +40,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from families import FAMILIES, generated
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import minimize_scalar, nnls
@@ -58,6 +60,10 @@ from evenhand_reproductions.in_memory import train_vertical
 
 SETS = ("compas", "communities-crime", "adult", "credit-default", "give-me-some-credit")
 PAPERS = SETS[:3]
+GENERATED = {f"{family}-{rows}": (family, rows) for rows in (1000, 3000) for family in FAMILIES}
+"""Family and training rows of generated tables, which settings may be chosen on."""
+NEW = 8000
+"""New rows of generated tables."""
 RESULTS = Path(__file__).parent.parent / "reproductions" / "results" / "fairvfl-table2.json"
 FIRST = 3000
 """Rows on which all settings of the pooled perceptron are compared."""
@@ -90,19 +96,25 @@ class Draw:
 
 
 def draw(name: str, source: Path | None, seed: int, most: int) -> Draw:
-    data = load(name, source=source)
-    if name in PAPERS:
-        train, test = papers_split(name, seed=seed)
-        places = data.frame.index.get_indexer(train), data.frame.index.get_indexer(test)
+    if name in GENERATED:
+        family, rows = GENERATED[name]
+        people = generated(family, rows + NEW, 0.35, 2, seed)
+        frame, groups = pd.concat(people.parts, axis=1), pd.DataFrame({"group": people.groups})
+        labels, places = np.where(people.labels > 0, 1.0, -1.0), (np.arange(rows), np.arange(rows, rows + NEW))
     else:
-        order = np.random.default_rng(seed).permutation(len(data.frame))[:most]
-        places = order[: int(0.7 * len(order))], order[int(0.7 * len(order)) :]
-    encoder = PartyEncoder().fit(data.frame.iloc[places[0]])
-    matrices = [np.asarray(_dense(encoder.transform(data.frame.iloc[one]))) for one in places]
+        data = load(name, source=source)
+        frame, groups = data.frame, data.sensitive.iloc[:, :1].reset_index(drop=True)
+        labels = np.where(data.label == data.positive, 1.0, -1.0)
+        if name in PAPERS:
+            train, test = papers_split(name, seed=seed)
+            places = frame.index.get_indexer(train), frame.index.get_indexer(test)
+        else:
+            order = np.random.default_rng(seed).permutation(len(frame))[:most]
+            places = order[: int(0.7 * len(order))], order[int(0.7 * len(order)) :]
+    encoder = PartyEncoder().fit(frame.iloc[places[0]])
+    matrices = [np.asarray(_dense(encoder.transform(frame.iloc[one]))) for one in places]
     width = matrices[0].shape[1]
     shares = split_columns(width, party_sizes(name) if name in PAPERS else _even(width), seed=seed)
-    labels = np.where(data.label == data.positive, 1.0, -1.0)
-    groups = data.sensitive.iloc[:, :1].reset_index(drop=True)
     return Draw(
         [matrices[0][:, one] for one in shares],
         [matrices[1][:, one] for one in shares],
@@ -333,6 +345,7 @@ def published() -> pd.DataFrame:
 
 def show(path: Path) -> None:
     table, marks = pd.read_json(path, lines=True), published()
+    marks = marks[marks["set"].isin(table["set"])] if len(marks) else marks
     console = Console(width=150)
     heads = "set, method, seeds, rounds, objective, train DEO, test ACC, AUC, DFP, DFN, MB, CPU s"
     shown = Table(*heads.split(", "))
@@ -432,7 +445,7 @@ def _beside_steps(name: str, method: str, rows: pd.DataFrame, steps: pd.DataFram
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="local folder with the data files")
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=[*SETS, *GENERATED])
     parser.add_argument("--seeds", nargs="+", type=int, default=[10, 11, 12, 13, 14])
     parser.add_argument("--methods", nargs="+", default=DEFAULT, choices=list(METHODS))
     parser.add_argument("--most", type=int, default=12_000, help="rows of sets that the papers do not split")
