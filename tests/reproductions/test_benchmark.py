@@ -75,6 +75,9 @@ def test_a_tiny_grid_and_the_command(tmp_path: Path, command: Callable[..., tupl
     assert "benchmark.md" in out
     records = json.loads((tmp_path / "out" / "benchmark.json").read_text())["records"]
     assert len(records) == 6
+    assert "Of 2 cells some methods have run on fewer, with seeds of their own: sqp 1." in page(
+        [one for one in records if one["method"] != "sqp" or one["seed"] == 10]
+    )
     assert {record["outcome"] for record in records} == {"ended"}
     # Labels are mostly right: the positive class is the set's, not the larger label.
     assert np.mean([record["accuracy"] for record in records]) > 0.6

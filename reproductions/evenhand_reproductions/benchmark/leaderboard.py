@@ -85,7 +85,8 @@ def page(records: Sequence[Record]) -> str:
         "seeds. Methods that take no constraint train without. Options are the defaults of each method; neither ours "
         "nor others were tuned on these tables. Methods with -cuts choose a cut for each group after training, and "
         "need the group of new people too; -logofair needs their group and their client; others need neither."
-        + left_out,
+        + left_out
+        + fewer(every),
         "## Ranks",
         "The mean rank over groups of cells by accuracy and by gap, 1 is best; the order is by their mean. Gaps within "
         "ε are of held-out rows; ε bounds the training rows of all clients. Bytes and CPU are means over all cells.",
@@ -102,6 +103,15 @@ def page(records: Sequence[Record]) -> str:
             _table(cells),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def fewer(frame: pd.DataFrame) -> str:
+    """Name the methods that have run on fewer cells than others: their means are over fewer seeds."""
+    counts = frame["method"].value_counts()
+    short = [f"{name} {count}" for name, count in counts.sort_index().items() if count < counts.max()]
+    if not short:
+        return ""
+    return f" Of {counts.max()} cells some methods have run on fewer, with seeds of their own: {', '.join(short)}."
 
 
 def command(frame: pd.DataFrame) -> str:
