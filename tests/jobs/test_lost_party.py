@@ -18,6 +18,7 @@ from evenhand.errors import JobError, LostError, RunError
 from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import PartyEnd, server_program
+from evenhand.jobs.folder import read_job
 from evenhand.models.saved import to_state
 from evenhand.protocol.messages import Message
 from evenhand.runtime.links import LinkSettings
@@ -200,6 +201,13 @@ def test_a_party_refuses_by_its_policy(policy: dict[str, Any], says: str, tmp_pa
     ],
 )
 def test_jobs_that_cannot_go_on_are_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    content = {"job": {"lost_party": "continue", **changes}, "party": [{"name": "bank", "role": "active"}]}
+    content: dict[str, Any] = {"job": {"lost_party": "continue", **changes}}
+    content["party"] = [{"name": "bank", "role": "active"}]
     with pytest.raises(JobError, match=says):
         parse_federation_job(content, "job.toml")
+
+
+def test_in_one_process_nobody_can_be_lost(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"lost_party": "continue"})
+    with pytest.raises(JobError, match="in one process no party can be gone"):
+        read_job(paths["together"])

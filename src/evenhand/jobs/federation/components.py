@@ -153,7 +153,7 @@ class FederationServer(Controller):
         runs = _servers_runs(fl_ctx.get_engine().get_workspace().get_root_dir())
         asked = _asked(self.job, runs, at_server=True)
         job = _parsed(self.job) if asked is None else asked[1]
-        job_id, parties = fl_ctx.get_job_id(), list(job.parts)
+        job_id, parties = fl_ctx.get_job_id(), _parts(job, asked)
         transport = self._transport = FlareTransport(fl_ctx.get_engine(), job_id, parties)
         run = self.resume or job_id
         self._wait_for_submitter(abort_signal)
@@ -294,7 +294,7 @@ class FederationParty(Executor):
         env = this_site()
         asked, own = _asked(self.job, env.runs), env.own
         job = _parsed(self.job) if asked is None else asked[1]
-        job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
+        job_id, name, parties = fl_ctx.get_job_id(), own.party.name, _parts(job, asked)
         if fl_ctx.get_identity_name() != name:
             raise RunError(
                 f"this start-up kit belongs to {fl_ctx.get_identity_name()}, but the party file belongs to {name}"
@@ -339,7 +339,12 @@ def _asked(job: str, runs: Path, *, at_server: bool = False) -> tuple[RunFolder,
         return None
     question = parsed(Question, lambda _: None, content["question"], "question")
     folder, own = asked_run(run_place(runs, question.run, at_server=at_server))
-    return folder, question.asked_of(own), question
+    return folder, own, question
+
+
+def _parts(job: AnyJob, asked: tuple[RunFolder, FederationJob, Question] | None) -> list[str]:
+    """Return who takes part in a job, or in a question."""
+    return list((job if asked is None else asked[2].asked_of(asked[1])).parts)
 
 
 def _parsed(job: str) -> AnyJob:

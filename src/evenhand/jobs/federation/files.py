@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -82,12 +81,6 @@ class FederationJobSection(VerticalJobSection):
     """`[job]`: what to train and how."""
 
     text_ids: bool = key("Whether ids in CSV files are text even if they look like numbers.", True, False)
-    lost_party: LostParty = key(
-        "What happens when a party is gone for good in the middle of training. `end`: the run ends, and can resume "
-        "later. `continue`: the others train a model without that party.",
-        "continue",
-        "end",
-    )
     values: bool = key(
         "Whether the server keeps the loss of each held-out row in its run folder, so that `evenhand value` can "
         "compare runs with and without a party. Every party must allow it (`values` in its policy).",
@@ -110,7 +103,7 @@ class FederationJob(Strict):
 
     @once
     def to_job(self) -> Job:
-        return replace(self.job.as_job(classes=self.job.classes or ()), lost_party=self.job.lost_party)
+        return self.job.as_job(classes=self.job.classes or ())
 
     def without(self, gone: Collection[str]) -> FederationJob:
         """Return the job without some parties."""

@@ -33,7 +33,7 @@ from evenhand.jobs.schema import (
 )
 from evenhand.jobs.vertical.learners import check_learner
 from evenhand.models.kinds import OwnModels
-from evenhand.protocol.job import Job, MissingParty, RuntimeName, Weights
+from evenhand.protocol.job import Job, LostParty, MissingParty, RuntimeName, Weights
 from evenhand.protocol.terms import Part
 from evenhand.solvers.registry import VERTICAL, check_job, check_monotone, check_takes_weights, default_numbers, resolve
 from evenhand.solvers.roles import vertical_terms
@@ -103,6 +103,12 @@ class VerticalJobSection(TrainingSection):
         "adds the number that it has learned for rows that it lacks, and each score names its parties.",
         "absent",
         "refuse",
+    )
+    lost_party: LostParty = key(
+        "Between organisations, what happens when a party is gone for good in the middle of training. `end`: the run "
+        "ends, and can resume later. `continue`: the others train a model without that party.",
+        "continue",
+        "end",
     )
     extends: str | None = key(
         "Earlier run to start from, with parties that have joined or left since: a run folder, or between "
@@ -183,6 +189,7 @@ class VerticalJobSection(TrainingSection):
             label_privacy=None if asked is None else asked.model_dump(),
             weights=self.weights,
             missing_party=self.missing_party,
+            lost_party=self.lost_party,
             class_weight=self.class_weight.pair
             if isinstance(self.class_weight, ClassWeightSection)
             else self.class_weight,
@@ -262,12 +269,21 @@ def _check(job: VerticalJobFile) -> None:
     every(
         lambda: _check_parties(job),
         lambda: _check_cut(job),
+        lambda: _check_lost(job),
         lambda: check_training(job.to_job(), any(party.weight is not None for party in job.party)),
         lambda: check_extends(job.job, job.to_job()),
         lambda: check_hidden(job.job, job.to_job(), {party.name: party.role for party in job.party}),
         lambda: check_clock(job.clock, "party", [party.name for party in job.party]),
         *(partial(check_party, party, f"party.{number}") for number, party in enumerate(job.party)),
     )
+
+
+def _check_lost(job: VerticalJobFile) -> None:
+    if job.job.lost_party != "end":
+        raise JobError(
+            "key job.lost_party is for jobs between organisations: in one process no party can be gone in the middle "
+            "of training; remove it"
+        )
 
 
 def _check_cut(job: VerticalJobFile) -> None:
