@@ -134,7 +134,7 @@ def test_papers_solvers_go_on_too(tmp_path: Path) -> None:
     assert ends["server"]["certificate"]["without"] == "shop (gone in round 2)"
 
 
-def test_a_run_ends_by_default_and_resumes_with_all(tmp_path: Path) -> None:
+def test_a_run_ends_by_default_and_says_how_to_resume(tmp_path: Path) -> None:
     """The error names the party and says how to go on."""
     job = {**JOB, "solver": "subspace", "lost_party": "end"}
     ends = run(write_four(tmp_path, job), "shop", "direction", 2, told=False)
