@@ -182,11 +182,12 @@ class Server(Role):
         if found.value is None:
             return found
         nu = point.derivative(self.multipliers)
-        slopes = np.abs(nu.sum(axis=-1))
-        bends = np.maximum(point.curvature(self.multipliers).sum(axis=-1), np.finfo(float).tiny)
-        beyond = np.maximum(0.5 * slopes**2 / bends - 0.5 * slopes**2 / self.regulariser, 0.0)
-        value = found.value + float(beyond.sum()) / objective
-        balanced = bool((slopes <= BALANCED * np.abs(nu).sum(axis=-1)).all())
+        slopes = np.atleast_1d(nu.sum(axis=-1))
+        # Classes share their curvature, (classes, classes). That of the loss alone is never negative.
+        bends = np.atleast_2d(point.loss_curvature().sum(axis=-1))
+        gained = 0.5 * float(slopes @ np.linalg.pinv(bends, rcond=1e-10, hermitian=True) @ slopes)
+        value = found.value + max(gained - 0.5 * float(slopes @ slopes) / self.regulariser, 0.0) / objective
+        balanced = bool((np.abs(slopes) <= BALANCED * np.abs(nu).sum(axis=-1)).all())
         return Distance(bound=value) if found.estimate is None and balanced else Distance(estimate=value)
 
     def shortfall(self) -> str:
