@@ -85,11 +85,13 @@ def above_bound(records: pd.DataFrame, drawn: Mapping[str, float], method: str, 
 def first_below(records: pd.DataFrame, level: str, slow: str, fast: str) -> list[str]:
     """When the faster method first stands as low as the slower one does at its end, both at bound `level`.
 
-    Where it never does, that is said in its place. Curves are means over the runs that have the round.
+    Where it never does, that is said in its place. Curves are means over the runs that both methods have.
     """
     lines = []
     for name, part in records[records["level"] == level].groupby("set", sort=False):
-        curves = part.groupby(["method", "round"])[["objective", "DEO"]].mean()
+        both = part[part["method"].isin((slow, fast))]
+        both = both[both.groupby("seed")["method"].transform("nunique") == 2]
+        curves = both.groupby(["method", "round"])[["objective", "DEO"]].mean()
         slow_line, fast_line = curves.loc[slow], curves.loc[fast]
         end, last = slow_line.iloc[-1], fast_line.iloc[-1]
         reached = fast_line.index[fast_line["objective"] <= end["objective"]]
