@@ -57,7 +57,9 @@ def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
                 if line.empty:
                     cells += ["–"] * len(columns)
                     continue
-                last = line[line["round"] == line["round"].max()][["objective", "DEO"]].mean()
+                last = line[line["round"] == line.groupby("seed")["round"].transform("max")][
+                    ["objective", "DEO"]
+                ].mean()
                 cells += [str(line["seed"].nunique())] if several else []
                 cells += [str(line["round"].max()), f"{last['objective']:.4f}", f"{last['DEO']:.4f}"]
             rows.append(cells)
@@ -69,7 +71,8 @@ def above_bound(records: pd.DataFrame, drawn: Mapping[str, float], method: str, 
     """Say where a method's curves end with a DEO above their bound, by more than a share of it."""
     lines = []
     for name, part in records[records["method"] == method].groupby("set", sort=False):
-        ends = part[part["round"] == part.groupby("level")["round"].transform("max")].groupby("level")["DEO"].mean()
+        last = part["round"] == part.groupby(["level", "seed"])["round"].transform("max")
+        ends = part[last].groupby("level")["DEO"].mean()
         above = [
             f"{ends[level]:.4f} under {level}"
             for level, bound in drawn.items()
@@ -90,7 +93,7 @@ def first_below(records: pd.DataFrame, level: str, slow: str, fast: str) -> list
     lines = []
     for name, part in records[records["level"] == level].groupby("set", sort=False):
         both = part[part["method"].isin((slow, fast))]
-        both = both[both.groupby("seed")["method"].transform("nunique") == 2]
+        both = in_all_runs(both[both.groupby("seed")["method"].transform("nunique") == 2])
         curves = both.groupby(["method", "round"])[["objective", "DEO"]].mean()
         slow_line, fast_line = curves.loc[slow], curves.loc[fast]
         end, last = slow_line.iloc[-1], fast_line.iloc[-1]

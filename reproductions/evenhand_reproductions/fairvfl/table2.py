@@ -134,7 +134,7 @@ def _curves(records: pd.DataFrame) -> pd.DataFrame:
         for method, level in [drawn[str(one["method"])]]
         for point in one["curve"]
     ]
-    return convergence.in_all_runs(pd.DataFrame(points))
+    return pd.DataFrame(points)
 
 
 def _ends(records: pd.DataFrame) -> list[str]:
