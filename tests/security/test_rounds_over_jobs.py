@@ -73,7 +73,7 @@ def test_jobs_that_extend_each_other_share_the_rounds_of_a_table(tmp_path: Path)
         before = {"extends": name}
     ends = run(paths, "three", **before)
     assert isinstance(ends["shop"], RunError)
-    left = "2 rounds are more than the 1 that are left of its 5: earlier runs on its table took 4"
+    left = "2 rounds are more than the 1 that are left of its 5: its table took 4 before"
     assert left in str(ends["shop"])
     assert left in str(ends[SERVER])
     # A job anew counts as well; one that fits is taken.

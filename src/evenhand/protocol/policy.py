@@ -56,7 +56,7 @@ class OwnPolicy:
     most_asked
         Maximum number of people that may be asked for after one run, over all questions.
     rounds_before
-        Returns how many rounds earlier runs on its table took.
+        Returns how many rounds its table took before, in other runs and in earlier trainings of this one.
     lost_party
         ``"end"`` refuses jobs that go on when a party is gone for good.
     trainings
@@ -145,7 +145,7 @@ class OwnPolicy:
             return f"{said}its {self.most_rounds}"
         left = max(self.most_rounds - before, 0)
         return (
-            f"{said}the {left} that are left of its {self.most_rounds}: earlier runs on its table took {before}. "
+            f"{said}the {left} that are left of its {self.most_rounds}: its table took {before} before. "
             "Set a smaller max_rounds, or let the party raise most_rounds in its [policy]"
         )
 

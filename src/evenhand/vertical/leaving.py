@@ -154,6 +154,8 @@ class LeavingParty(Layer):
         if message.sender != SERVER or message.kind not in (PAUSE.kind, GO_ON.kind) or self.told:
             raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
         if message.kind == PAUSE.kind:
+            if self.paused:
+                raise ProtocolError(f"{self.name} has ended this training already; a second {PAUSE.kind!r} is refused")
             self.paused = True
             return [PAUSED.message(self.name, SERVER, round=message.integer("round"))]
         self.without = self._named(message)

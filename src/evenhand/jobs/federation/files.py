@@ -240,7 +240,7 @@ class PolicySection(Strict):
         Parameters
         ----------
         rounds_before
-            Returns how many rounds earlier runs on the party's table took.
+            Returns how many rounds the party's table took before.
         """
         return OwnPolicy(
             **self.model_dump(exclude={"columns", "values"}), rounds_before=rounds_before, trainings=trainings

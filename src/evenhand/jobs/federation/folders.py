@@ -109,7 +109,8 @@ class SideFolder:
         found = self.folder.whole_checkpoints()
         if any(one.states[""].get("identity") != identity for one in found.values()):
             raise RunError(
-                f"{self.folder.path} was started with other terms or other data; submit the job as a new run"
+                f"{self.folder.path} was started with other terms or other data; put the table back as it was, "
+                "or submit the job as a new run"
             )
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from evenhand.runtime.site import Program
 from evenhand.training.together import Training, TrainingRunner
 
 
-@dataclass(frozen=True)
+@dataclass
 class RoundCount:
     """A participant's count of rounds in its ledger.
 
@@ -33,16 +33,25 @@ class RoundCount:
     own: PartyFile
     base: Path
     secret: bytes
+    _begun: bool = field(default=False, init=False)
+    """Whether this attempt has begun to train."""
 
     @property
     def policy(self) -> OwnPolicy:
-        """Return the participant's policy; a job must leave room for the rounds of other runs."""
-        return self.own.policy.to_policy(lambda: self._ledger.rounds(self._table, without=self._run))
+        """Return the participant's policy; a job must leave room for the rounds of other runs.
+
+        Terms that are offered after training has begun are those of another training, without a party that is gone. It
+        may take all its rounds, so the rounds of this run count too.
+        """
+        return self.own.policy.to_policy(
+            lambda: self._ledger.rounds(self._table, without="" if self._begun else self._run)
+        )
 
     def counted(self, run_training: TrainingRunner) -> TrainingRunner:
         """Return a runner that records each round on disk before the training role answers it."""
 
         def run(role: Role, stage: Training) -> Program[None]:
+            self._begun = True
             role.on_round = self._record
             yield from run_training(role, stage)
 
