@@ -208,7 +208,8 @@ def test_all_together_need_little_more_memory_than_their_blocks(
     every_row: dict[str, Any] = {"test_fraction": 0, "options": {"own_columns": False}}
     paths = write_shops(tmp_path, {"max_rounds": 3, "constraint": FAIR, **every_row})
     run(paths)
-    rows, columns, rng = 40_000, 20, np.random.default_rng(0)
+    # Enough columns that blocks outweigh the vectors of a number a row that a search over cuts keeps.
+    rows, columns, rng = 40_000, 40, np.random.default_rng(0)
     for name in PARTIES:
         table = pd.DataFrame(rng.normal(size=(rows, columns))).add_prefix("x")
         table["id"] = rng.permutation(rows)
