@@ -73,6 +73,7 @@ def test_reproductions_train_with_the_settings_of_the_supplement(method: Any, mo
             "step_decay_every": 25,
             "step_decay_factor": 0.1,
             "schedule": "steps",
+            "batches": "shuffled",
         },
         **{"clip": 1.0, "local_epochs": 1, "participation": 0.5, "dual_rows": "all", "report_every": 0},
         **{"aggregation": "mean", "trim": 0.2, "norm_bound": None},

@@ -50,7 +50,7 @@ def run(paths: dict[str, Path], policies: dict[str, OwnPolicy]) -> tuple[dict[st
     [*product(["masked", "dealer"], ["direction", "gradient-norm"]), ("encrypted", "direction")],
 )
 def test_masks_do_not_bring_out_what_a_party_keeps(kind: str, level: str, tmp_path: Path) -> None:
-    job = {"solver": "subspace", "max_rounds": 3, "protection": level, "constraint": FAIR, "allow_experimental": True}
+    job = {"solver": "subspace", "max_rounds": 1, "protection": level, "constraint": FAIR, "allow_experimental": True}
     ends, network = run(write_shops(tmp_path, job), {"shop": OwnPolicy(never_send=[kind])})
     assert isinstance(ends["shop"], RunError)
     assert f"messages of kind '{kind}' never leave it" in str(ends["shop"])

@@ -81,7 +81,7 @@ def test_one_tree_with_a_column_a_leaf_is_the_first_round_of_trees() -> None:
     pytest.importorskip("lightgbm")
     same: dict[str, Any] = {"max_rounds": 1, "alpha": 0.0, "constraints": (SOFT,)}
     once: dict[str, Any] = {"folds": 1, "exact_rates": False}
-    of_trees = train(solver="trees", model="trees", options={"shrinkage": 1.0, **once}, **same)
+    of_trees = train(solver="trees", model="trees", options={"shrinkage": 1.0, "leaves": 16, **once}, **same)
     learned = train([TreeLearner(l2=0.0)] * 3, options={"features": 16, **once}, **same)
     np.testing.assert_allclose(scores(learned), scores(of_trees), atol=1e-4)
     np.testing.assert_allclose(learned.multipliers, of_trees.multipliers, atol=1e-4)

@@ -114,7 +114,8 @@ def site_metrics(runs: Path) -> list[SiteFigure]:
                 asked.setdefault(key[2], float(entry["time"]))
             elif entry["receiver"] == SERVER and (since := asked.pop(key[1], None)) is not None:
                 answers[key[:2]] += 1
-                seconds[key[:2]] += float(entry["time"]) - since
+                # The simulated clock of a run in one process begins anew with each stage.
+                seconds[key[:2]] += max(float(entry["time"]) - since, 0.0)
         history = folder.read_lines("metrics.jsonl")
         if history:
             rounds.append(({"run": path.name}, float(history[-1]["round"])))
