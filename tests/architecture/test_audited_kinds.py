@@ -14,7 +14,7 @@ def test_every_kind_is_read_or_has_a_reason() -> None:
     own, foreign = set[str](), set[str]()
     for solver in [*VERTICAL.values(), *HORIZONTAL.values()]:
         # Methods of the reproductions may be registered too.
-        kinds = foreign if solver.participant.__module__.startswith("evenhand_reproductions") else own
+        kinds = foreign if solver.options.__module__.startswith("evenhand_reproductions") else own
         kinds |= {schema.kind for schema in solver.vocabulary}
     kinds = set(schemas()) - (foreign - own)
     new = {kind for kind in kinds if kind not in READ and kind not in NOT_TRIED}
