@@ -71,7 +71,7 @@ def opened(kind: str, columns: list[Array], labels: Array) -> Array:
 
 
 def read_right(sums: Array, secret: Booleans) -> float:
-    """Return the share of rows whose value the combination tells that is most like a column of two values."""
+    """Return the share of rows that are read right, from the combination most like a column of two values."""
     best = components(sums)[:, 0]
     agree = float(((best > best_split(best).threshold) == secret).mean())
     return max(agree, 1.0 - agree)

@@ -127,7 +127,7 @@ def alone(given: dict[str, Any], labels: np.ndarray, train: np.ndarray, name: st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[10, 11, 12])
-    parser.add_argument("--rows", type=int, default=2400, help="people, of whom 30 % are new")
+    parser.add_argument("--rows", type=int, default=2400, help="number of people; 30 % of them are held out")
     asked, console = parser.parse_args(), Console()
     heads = ("federated", "pooled", "images alone", "table alone", "texts alone")
     shown, found = Table("seed", *heads, title="AUC on new people"), []

@@ -35,7 +35,7 @@ PUBLIC = {"german": 667, "compas": 1500, "credit-default": 1500, "adult": 2000, 
 
 
 def products(random: np.random.Generator, group: np.ndarray, effects: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return columns whose effects are products and conjunctions inside one party."""
+    """Return columns that act together: products and conjunctions of columns of one party."""
     columns = random.normal(size=(len(group), 12)) + 0.4 * effects[group][:, None] * (random.random(12) < 0.4)
     both = (columns[:, 1] > 0) & (columns[:, 5] > 0) & (columns[:, 9] > -0.5)
     score = 1.2 * columns[:, 0] * columns[:, 4] + 1.5 * both + columns[:, 2] * (columns[:, 6] > 0)

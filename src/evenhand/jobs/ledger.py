@@ -10,7 +10,6 @@ One line of JSON for each release. It is on disk before the release leaves the p
   different sets can be subtracted, so another job with other participants is refused, unless the policy allows it
   (`least_summed`). Names are counted, not rows: if a participant changes its table between two jobs, the difference of
   their sums shows the change.
-
 - Rounds of training (`rounds`): a line for each round that a participant answers, in any run or attempt. A round opens
   sums over the table's columns, and what several sums tell adds up over runs as it does within one. The policy's
   `most_rounds` bounds them all.

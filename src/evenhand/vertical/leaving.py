@@ -23,7 +23,10 @@ LEAST_SUMMED = 2
 
 
 def reason_to_end(terms: VerticalTerms, gone: Collection[str]) -> str | None:
-    """Return why a run on these terms cannot go on without some parties; None if it can."""
+    """Return why a run on these terms cannot go on without some parties; None if it can.
+
+    Empty if the job does not allow it: then there is no more to say.
+    """
     if terms.job.lost_party == "end":
         return ""
     if terms.active[0] in gone:
